@@ -118,7 +118,7 @@ static enum err_code check_find_job(struct link *link, const char *word, int64_t
     if (job_reference_parse(word, &reference, &why) != ERR_OK)
         return ERR_OK;
     const enum err_code code = job_find(link, "check", word, job, &why);
-    /* If the coordinator does not answer, what is wrong with the command is said first. */
+    /* Without a coordinator, go on: the checks of the command itself come first, and need none. */
     if (code == ERR_OK ||
         (reference.kind == REFERENCE_NAME && (code == ERR_NOT_FOUND || code == ERR_UNAVAILABLE)))
         return ERR_OK;

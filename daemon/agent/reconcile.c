@@ -56,7 +56,8 @@ static void group_start_missing(const struct reconcile_input *in, const Ddp__V1_
     for (size_t i = 0; i < group->n_spawns; i++) {
         const Ddp__V1__SpawnWish *spawn = group->spawns[i];
 
-        /* While the wish cannot be saved, also a worker that is to stop before it has started: the refusal tells that it never will. */
+        /* While the wish cannot be saved, also refuse a worker that is to stop before it has started. So the coordinator learns that it
+         * never will start. */
         const bool wanted =
             reconcile_pending(group, spawn) || (in->unsaved && spawn->stop != DDP__V1__STOP_MODE__STOP_NONE);
         if (!wanted || known_find(in, group->job, spawn->spawn))

@@ -89,6 +89,7 @@ static enum err_code signals_open(struct group *g, struct err *e)
 static void agent_attach(struct group *g, int fd)
 {
     agent_link_attach(&g->agent, fd);
+    g->unheard_since = 0;
     for (size_t i = 0; i < g->count; i++)
         g->spawns[i]->dirty = true;
 }
@@ -416,10 +417,8 @@ static int64_t group_tick(struct group *g, int64_t now)
 /* Whether reports wait for an agent that may come back. Only the records of spawns are on disk. */
 static bool reports_wait(struct group *g, int64_t now)
 {
-    if (g->agent.fd >= 0 || !outbox_first(&g->agent.outbox)) {
-        g->unheard_since = 0;
+    if (g->agent.fd >= 0 || !outbox_first(&g->agent.outbox))
         return false;
-    }
     if (!g->unheard_since)
         g->unheard_since = now;
     return now - g->unheard_since < REPORTS_WAIT_MS;

@@ -251,7 +251,7 @@ static int repeats_of(size_t bytes)
     return bytes > 64 << 20 ? REPEATS / 4 : REPEATS;
 }
 
-/* Runs each product of these sizes repeats_of() times and compares the bits. An algorithm that splits a sum must add the parts
+/* Runs each product many times and compares the bits. An algorithm that splits a sum must add the parts
  * in the same order every time, also on a GPU that is busy with other blocks of the same product. */
 static int repeat_products(struct device *gpu, bool quick)
 {
