@@ -21,9 +21,16 @@ def heading(report):
                                                        report["python"], ", from the bundle" if report["bundle"] else "",
                                                        ", smallest sizes" if report["quick"] else "")]
     lines += [cut(line) for said in report["versions"] for line in str(said).splitlines()]
-    lines += ["call of %s: %.1f of %.1f minutes%s" % (c["begun"], c["seconds"] / 60, c["minutes"],
-                                                    ", on " + ", ".join(c["gpus"]) if c["gpus"] else "") for c in calls]
-    return lines
+    return lines + list(calls_by_gpu(calls))
+
+
+def calls_by_gpu(calls):
+    """Yields a line for each machine, because a merged report may be of dozens of calls."""
+    for gpus in dict.fromkeys(tuple(c["gpus"]) for c in calls):
+        here = [c for c in calls if tuple(c["gpus"]) == gpus]
+        said = "call of %s" % here[0]["begun"] if len(here) == 1 else "%d calls since %s" % (len(here), here[0]["begun"])
+        yield "%s: %.1f of %.1f minutes%s" % (said, sum(c["seconds"] for c in here) / 60, sum(c["minutes"] for c in here),
+                                              ", on " + ", ".join(gpus) if gpus else "")
 
 
 def verdict(report):

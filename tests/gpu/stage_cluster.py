@@ -8,6 +8,9 @@ from suite import Failed, check
 from stage_nccl import gpt_lines, wait_for_snapshot, wait_succeeded
 
 
+RATES = ("matrix", "memory", "upload", "download")
+
+
 def gpus_of(node):
     return node.get("gpus", [])
 
@@ -66,3 +69,19 @@ def daemons_killed(run):
     if jobs.tensors(out) != jobs.tensors(whole):
         raise Failed("the parameters differ from those of an undisturbed run")
     return {"device": ranks[0].get("device", ""), "steps": steps}
+
+
+@check("cluster", "check-deep", "`ddpctl check --deep` measures products, memory and copies of the GPU", least=25)
+def check_deep(run):
+    """A single GPU has no peers, so no rate can be slow."""
+    seconds = "1" if run.quick else "3"
+    with run.machine.cluster(run, slots=1) as c:
+        run.say(c.ddpctl("check", "--deep", "--seconds", seconds, check=False, timeout=run.left()).out)
+        done = c.ddpctl("check", "--deep", "--seconds", seconds, "-o", "json", check=False, timeout=run.left())
+        said = done.json()
+        places = said["measured"]
+        if done.code or not said["fit"] or said["problems"] or len(places) != len(run.machine.gpus or [None]):
+            raise Failed("it ended with %d: %s" % (done.code, done.out.strip()))
+    if any(rate not in p for p in places for rate in RATES):
+        raise Failed("a rate is missing: %s" % places)
+    return {rate: min(p[rate]["median"] for p in places) for rate in RATES}
