@@ -439,12 +439,14 @@ void preflight_check_size(const struct preflight *f, const struct job_spec *spec
 
 /* ---- instruction sets */
 
-/* ISA_AUTO: no answer, or an older agent that does not report it. */
-static enum isa preflight_isa_at(const struct preflight *f, size_t node)
+/* The set that a job would use on a node that limits it to `limit`, or fewer if the node has no more. ISA_AUTO: no answer, or
+ * an older agent that does not report it. */
+static enum isa preflight_isa_at(const struct preflight *f, size_t node, enum isa limit)
 {
     const Ddp__V1__CheckPlaceResult *p = f->places ? preflight_place_at(f, node) : NULL;
-    for (int i = ISA_BASE; p && isa_names[i]; i++)
-        if (strcmp(p->isa, isa_names[i]) == 0)
+    const char *name = !p ? "" : limit == ISA_AUTO && *p->isa_auto ? p->isa_auto : p->isa;
+    for (int i = ISA_BASE; isa_names[i]; i++)
+        if (strcmp(name, isa_names[i]) == 0)
             return (enum isa)i;
     return ISA_AUTO;
 }
@@ -456,7 +458,7 @@ void preflight_check_isa(const struct preflight *f, const struct job_spec *spec,
         (spec->device == JOB_DEVICE_AUTO && preflight_count_fits(f, spec, true)))
         return;
     for (size_t i = 0; i < f->count; i++) {
-        const enum isa isa = preflight_isa_at(f, i);
+        const enum isa isa = preflight_isa_at(f, i, spec->train.isa);
         if (isa == ISA_AUTO)
             continue;
         least = least == ISA_AUTO || isa < least ? isa : least;
@@ -470,7 +472,7 @@ void preflight_check_isa(const struct preflight *f, const struct job_spec *spec,
     if (spec->train.isa != ISA_AUTO || least == most)
         return;
     findings_add(out, "",
-                 xasprintf("the nodes' CPUs have instruction sets from %s to %s: the bits of a run depend on "
+                 xasprintf("the nodes' CPUs use instruction sets from %s to %s: the bits of a run depend on "
                            "where its ranks are",
                            isa_names[least], isa_names[most]),
                  xasprintf("set train.isa: %s for the same bits on all of them", isa_names[least]));

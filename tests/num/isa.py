@@ -69,6 +69,19 @@ def a_set_that_the_cpu_lacks(directory):
     assert codes == [78] and "isa: avx512_amx: this node's CPU has no" in ranks[0].err, ranks[0].err
 
 
+def auto_leaves_out_slow_instructions(directory):
+    """Intel's processors without tiles have instructions for bf16 that are slower than those for floats. A job can ask for them."""
+    with open("/proc/cpuinfo") as f:
+        info = f.read()
+    flags = set(" ".join(re.findall(r"^flags\s*: (.*)$", info, re.M)[:1]).split())
+    if not {"avx512_bf16", "avx512_vnni"} <= flags or "amx_tile" in flags:
+        return
+    slow = "GenuineIntel" in info and "avx512_fp16" in flags
+    assert own_set(directory) == ("avx512" if slow else "avx512_bf16")
+    codes, sets, _, ranks = train(directory, "isa: avx512_bf16")
+    assert (codes, sets) == ([0], ["avx512_bf16"]), ranks[0].err
+
+
 def ranks_that_differ_are_named(directory):
     best = own_set(directory)
     if best in ("base", "avx2"):
@@ -84,4 +97,5 @@ def ranks_that_differ_are_named(directory):
     assert codes == [78] * 2 and all("set train.isa to an instruction set that all CPUs have" in r.err for r in ranks), [r.err for r in ranks]
 
 
-sweep("isa", [pinned_by_the_job_file, a_set_that_the_cpu_lacks, ranks_that_differ_are_named])
+sweep("isa", [pinned_by_the_job_file, a_set_that_the_cpu_lacks, auto_leaves_out_slow_instructions,
+              ranks_that_differ_are_named])

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 
 #include "base/mem.h"
+#include "trainer/device/cpu/limit.h"
 #include "trainer/device/plugin.h"
 
 #define ROOM ((size_t)4 << 30) /* size of the address ranges; only pages that are used take memory */
@@ -287,7 +288,9 @@ static enum err_code strict_open(struct device **out, struct err *e)
     struct device *cpu = NULL;
     if (number_of("DDP_STRICT_DECLINES", -1) == number_of("RANK", 0))
         return err_set(e, ERR_UNAVAILABLE, "this rank has no strict device");
-    if (device_open(&cpu, DEVICE_CPU, number_of("LOCAL_RANK", 0), number_of("LOCAL_WORLD_SIZE", 1),
+    /* The instruction set that a worker on the CPU uses, because results are compared. */
+    if (cpu_limit_isa(ISA_AUTO, e) ||
+        device_open(&cpu, DEVICE_CPU, number_of("LOCAL_RANK", 0), number_of("LOCAL_WORLD_SIZE", 1),
                     number_of("DDP_STRICT_THREADS", 0), e))
         return e->code;
     struct strict_device *s = xcalloc(1, sizeof(*s));

@@ -357,9 +357,7 @@ struct device {
     enum device_type kept; /* see device_kept */
     bool narrows;          /* sgd, adamw and muon can also write the parameters as bf16 */
     bool attends_bf16;     /* see device_attended */
-    enum isa
-        planned; /* the device only plans sizes (sizing.h), for a CPU with this set; ISA_AUTO: for this CPU */
-    int threads; /* number of CPU threads; 1 for other devices */
+    int threads;           /* number of CPU threads; 1 for other devices */
     /* For people: the hardware threads that this process is pinned to, and their NUMA nodes, "8-15" and "1". "": it is not pinned. */
     char cores[96], numa_nodes[32];
     size_t memory; /* this process's part of all its own memory, used or not; 0: unknown, or the host's */

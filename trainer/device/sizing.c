@@ -61,9 +61,7 @@ enum err_code sizing_open(struct sizing_device *out, size_t gpu_memory, int thre
             return e->code;
         out->ops = *out->device->ops;
         /* This process is not limited to the set, because it may be larger than that of this CPU. */
-        out->device->planned = isa;
-        if (isa != ISA_AUTO)
-            out->device->attends_bf16 = isa >= ISA_AVX512_BF16;
+        out->device->attends_bf16 = (isa == ISA_AUTO ? isa_auto() : isa) >= ISA_AVX512_BF16;
     }
     out->ops.alloc = sizing_alloc;
     out->ops.free = sizing_free;

@@ -386,6 +386,7 @@ struct check_place *check_place_look(const Ddp__V1__CheckPlace *ask, Ddp__V1__Ch
     paths_check(p, ask, out);
     memory_check(out);
     out->isa = (char *)(uintptr_t)isa_names[isa_of_cpu()];
+    out->isa_auto = (char *)(uintptr_t)isa_names[isa_auto()];
     for (size_t i = 0; i < ask->n_writable; i++)
         writable_check(p, ask->writable[i]);
     out->problems = p->problems;

@@ -48,9 +48,9 @@ void dense_product(struct device *d, const struct device_product *h)
     BUG_ON(h->out != DEVICE_F32 && !d->attends_bf16);
     if (h->type == DEVICE_F32)
         code = cpu_gemm(h->trans_a, h->trans_b, h->m, h->n, h->k, h->a, h->b, h->beta, h->c, &e);
-    else
+    else if (d->attends_bf16)
         code = cpu_bf16_gemm(cpu_of(d)->bf16, h, NULL, &e);
-    if (code == ERR_UNIMPLEMENTED && h->type == DEVICE_BF16)
+    else
         code = product_widened(d, h, &e);
     if (code)
         cpu_failed(cpu_of(d), &e);

@@ -1,6 +1,8 @@
 #include "trainer/device/cpu/limit.h"
 
 #include <dnnl.h>
+#include <stdbool.h>
+#include <stdlib.h>
 
 #ifdef DDP_X86_KERNELS
 static const dnnl_cpu_isa_t limits[] = {
@@ -24,13 +26,21 @@ enum isa cpu_isa(void)
     return found;
 }
 
+/* Both names, because oneDNN 2.7 changed the name. */
+static bool user_limits_isa(void)
+{
+    return getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA");
+}
+
 enum err_code cpu_limit_isa(enum isa most, struct err *e)
 {
-    enum isa best = isa_of_cpu();
+    enum isa best = isa_of_cpu(), preferred = isa_auto();
 
     /* oneDNN knows sets between base and AVX2, which would compute other bits under the same name. */
-    if (most == ISA_AUTO)
-        most = best == ISA_BASE ? ISA_BASE : ISA_AUTO;
+    if (most == ISA_AUTO && best == ISA_BASE)
+        most = ISA_BASE;
+    else if (most == ISA_AUTO && preferred < best && !user_limits_isa())
+        most = preferred;
     if (most == ISA_AUTO)
         return ERR_OK;
     if (most > best)

@@ -211,15 +211,16 @@ static void attention_grad_part(void *arg, int64_t part, int thread)
                            w->sums + thread * w->stride);
 }
 
-static const struct cpu_attention *attention_for(const struct cpu_device *c, enum device_type type)
+static const struct cpu_attention *attention_for(struct device *d, enum device_type type)
 {
-    return type == DEVICE_BF16 && c->half ? c->half->attention : c->set.attention;
+    const struct cpu_device *c = cpu_of(d);
+    return type == DEVICE_BF16 && d->attends_bf16 && c->half ? c->half->attention : c->set.attention;
 }
 
 /* Chooses the functions and their scratch memory. */
 static bool attention_prepare(struct device *d, const struct device_attention *h, struct work *w)
 {
-    w->attention = attention_for(cpu_of(d), h->type);
+    w->attention = attention_for(d, h->type);
     w->stride = cpu_rounded(w->attention->floats(h->n.context, h->n.width / h->heads), 16);
     w->sums = cpu_scratch(cpu_of(d), (size_t)(cpu_of(d)->threads.count * w->stride) * sizeof(float));
     return w->sums != NULL;
@@ -253,23 +254,17 @@ static size_t widened_bytes(const struct device_sizes *s)
     return (size_t)((layer > head ? layer : head) + 32) * sizeof(float);
 }
 
-/* oneDNN has bf16 products from AVX-512 on. */
-static bool multiplies_bf16(const struct device *d, const struct cpu_device *c)
-{
-    return d->planned ? d->planned >= ISA_AVX512 : cpu_bf16_works(c->bf16);
-}
-
 enum err_code sequence_reserve(struct device *d, const struct device_sizes *s, struct err *e)
 {
     struct cpu_device *c = cpu_of(d);
     int64_t parts = cpu_parts(s->n.rows * s->n.context), sums = parts * 4 * cpu_rounded(s->n.width, 16);
-    int64_t floats = attention_for(c, s->type)->floats(s->n.context, s->n.width / s->heads);
+    int64_t floats = attention_for(d, s->type)->floats(s->n.context, s->n.width / s->heads);
     int64_t strips = c->threads.count * cpu_rounded(floats, 16);
     size_t bytes = (size_t)(sums > strips ? sums : strips) * sizeof(float);
     size_t tallies = (size_t)s->head_rows * sizeof(struct device_tally);
     if (!cpu_scratch(c, bytes > tallies ? bytes : tallies))
         return d->ops->wait(d, e);
-    if (s->type == DEVICE_BF16 && !multiplies_bf16(d, c) && !cpu_grow(c, &c->wide, widened_bytes(s)))
+    if (s->type == DEVICE_BF16 && !d->attends_bf16 && !cpu_grow(c, &c->wide, widened_bytes(s)))
         return d->ops->wait(d, e);
     return ERR_OK;
 }

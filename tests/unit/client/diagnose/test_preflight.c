@@ -219,7 +219,7 @@ static void test_instruction_sets(void **state)
     preflight_check_isa(&f->preflight, &spec, &f->found);
     assert_int_equal(f->found.count, 1);
     assert_string_equal(f->found.items[0].what,
-                        "the nodes' CPUs have instruction sets from avx2 to avx512: the "
+                        "the nodes' CPUs use instruction sets from avx2 to avx512: the "
                         "bits of a run depend on where its ranks are");
     assert_string_equal(f->found.items[0].fix, "set train.isa: avx2 for the same bits on all of them");
     spec.train.isa = ISA_AVX2;
@@ -233,6 +233,25 @@ static void test_instruction_sets(void **state)
     spec.kind = JOB_COMMAND;
     preflight_check_isa(&f->preflight, &spec, &f->found);
     assert_int_equal(f->found.count, 2);
+}
+
+/* A CPU whose bf16 instructions are slow has them, but uses them only if the job says so. */
+static void test_sets_of_auto_differ(void **state)
+{
+    struct fixture *f = *state;
+    struct job_spec spec = {.kind = JOB_TRAIN, .device = JOB_DEVICE_CPU};
+    for (int i = 0; i < 3; i++)
+        f->results[i].isa = f->results[i].isa_auto = TEXT("avx512_bf16");
+    preflight_check_isa(&f->preflight, &spec, &f->found);
+    assert_int_equal(f->found.count, 0);
+    f->results[1].isa_auto = TEXT("avx512");
+    spec.train.isa = ISA_AVX512_BF16;
+    preflight_check_isa(&f->preflight, &spec, &f->found);
+    assert_int_equal(f->found.count, 0);
+    spec.train.isa = ISA_AUTO;
+    preflight_check_isa(&f->preflight, &spec, &f->found);
+    assert_int_equal(f->found.count, 1);
+    assert_string_equal(f->found.items[0].fix, "set train.isa: avx512 for the same bits on all of them");
 }
 
 /* Two nodes agree, so the other one is reported, although it comes first. */
@@ -464,6 +483,7 @@ int main(void)
         TEST(test_size),
         TEST(test_usable_gpus),
         TEST(test_instruction_sets),
+        TEST(test_sets_of_auto_differ),
         TEST(test_no_nodes),
         TEST(test_minority_differs),
         TEST(test_different_size),
