@@ -52,9 +52,8 @@ enum isa isa_of_cpu(void)
     return isa_has_amx() ? ISA_AVX512_AMX : ISA_AVX512_BF16;
 }
 
-/* Intel's processors since Sapphire Rapids, which are those with AVX512-FP16, multiply bf16 in their tiles. Their VDPBF16PS does 32
- * multiplications and additions in the time of four of VFMADD231PS, which do 64 (measured on Emerald Rapids: 83 and 170
- * GFLOP/s). Virtual machines often hide the tiles. */
+/* Intel's processors since Sapphire Rapids (all have AVX512-FP16) multiply bf16 fast only in their tiles, which virtual machines
+ * often hide. VDPBF16PS reaches half the rate of VFMADD231PS: 83 and 170 GFLOP/s on a core of Emerald Rapids. */
 static bool isa_has_slow_bf16(void)
 {
     unsigned a, b, c, d = 0;

@@ -5,7 +5,7 @@
  * with wider vectors, fused operations and bf16 units. Ordered from the smallest set to the largest; each
  * includes those before it. On processors other than x86-64 there is only ISA_BASE. */
 enum isa {
-    ISA_AUTO,        /* the largest that the CPU has */
+    ISA_AUTO,        /* what isa_auto returns */
     ISA_BASE,        /* what every processor of the architecture has */
     ISA_AVX2,        /* with FMA */
     ISA_AVX512,      /* F, BW, DQ, VL */

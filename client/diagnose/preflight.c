@@ -439,12 +439,12 @@ void preflight_check_size(const struct preflight *f, const struct job_spec *spec
 
 /* ---- instruction sets */
 
-/* The set that a job would use on a node that limits it to `limit`, or fewer if the node has no more. ISA_AUTO: no answer, or
- * an older agent that does not report it. */
-static enum isa preflight_isa_at(const struct preflight *f, size_t node, enum isa limit)
+/* What the node's ranks use if the job has `isa: auto`; otherwise the largest set of the node's CPU. ISA_AUTO: no answer, or an
+ * older agent that does not report it. */
+static enum isa preflight_isa_at(const struct preflight *f, size_t node, enum isa wanted)
 {
     const Ddp__V1__CheckPlaceResult *p = f->places ? preflight_place_at(f, node) : NULL;
-    const char *name = !p ? "" : limit == ISA_AUTO && *p->isa_auto ? p->isa_auto : p->isa;
+    const char *name = !p ? "" : wanted == ISA_AUTO && *p->isa_auto ? p->isa_auto : p->isa;
     for (int i = ISA_BASE; isa_names[i]; i++)
         if (strcmp(name, isa_names[i]) == 0)
             return (enum isa)i;

@@ -28,7 +28,8 @@ def calls_by_gpu(calls):
     """Yields a line for each machine, because a merged report may be of dozens of calls."""
     for gpus in dict.fromkeys(tuple(c["gpus"]) for c in calls):
         here = [c for c in calls if tuple(c["gpus"]) == gpus]
-        said = "call of %s" % here[0]["begun"] if len(here) == 1 else "%d calls since %s" % (len(here), here[0]["begun"])
+        first = min(c["begun"] for c in here)
+        said = "call of %s" % first if len(here) == 1 else "%d calls since %s" % (len(here), first)
         yield "%s: %.1f of %.1f minutes%s" % (said, sum(c["seconds"] for c in here) / 60, sum(c["minutes"] for c in here),
                                               ", on " + ", ".join(gpus) if gpus else "")
 

@@ -1,5 +1,5 @@
 """Coordinator, agent, supervisor and ddpctl with a GPU: the node shows it, and a job leases it and
-continues while daemons are killed."""
+continues while daemons are killed. `ddpctl check --deep` measures it."""
 import os
 import signal
 
@@ -73,7 +73,7 @@ def daemons_killed(run):
 
 @check("cluster", "check-deep", "`ddpctl check --deep` measures products, memory and copies of the GPU", least=25)
 def check_deep(run):
-    """A single GPU has no peers, so no rate can be slow."""
+    """Every GPU is measured. A single GPU has no peers that it could be slower than."""
     seconds = "1" if run.quick else "3"
     with run.machine.cluster(run, slots=1) as c:
         run.say(c.ddpctl("check", "--deep", "--seconds", seconds, check=False, timeout=run.left()).out)

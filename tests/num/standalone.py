@@ -135,7 +135,7 @@ def sizes_are_those_of_the_run(directory):
     assert code == 0 and "event=bf16_in_floats" in err and "fp32 is usually faster" in err, err
     # A CPU that multiplies bf16 keeps qkv, the output of attention and nothing else as bf16. The plan follows the job's `isa`.
     plans = []
-    for isa in ("base", "avx512_bf16"):
+    for isa in ("base", "avx512_bf16", "avx512"):
         done = subprocess.run([f"{BIN}/ddp-trainer", "--sizes", "job.yaml", "--set", f"train.isa={isa}"], cwd=directory,
                               capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done
@@ -147,6 +147,7 @@ def sizes_are_those_of_the_run(directory):
     # A CPU without bf16 products widens the factors of each product to fp32. The largest is that of the embedding and the logits of 300 symbols.
     widened = 4 * (300 * width + plans[0]["rows"] * context * (300 + width))
     assert widened <= plans[0]["workspace_bytes"] - plans[1]["workspace_bytes"] < 1.5 * widened + 65536, (plans, widened)
+    assert all(plans[2][key] == plans[0][key] for key in ("activation_bytes", "workspace_bytes")), plans
     # Of eight ranks, the first has an eighth of the moments, rounded up to blocks.
     done = subprocess.run([f"{BIN}/ddp-trainer", "--sizes", "job.yaml", "--set", "train.shard=optimizer", "--world", "8"], cwd=directory,
                           capture_output=True, text=True, timeout=60)

@@ -356,7 +356,7 @@ struct device {
     bool host;
     enum device_type kept; /* see device_kept */
     bool narrows;          /* sgd, adamw and muon can also write the parameters as bf16 */
-    bool attends_bf16;     /* see device_attended */
+    bool attends_bf16;     /* products and attention read bf16; false: a CPU widens it. See device_attended */
     int threads;           /* number of CPU threads; 1 for other devices */
     /* For people: the hardware threads that this process is pinned to, and their NUMA nodes, "8-15" and "1". "": it is not pinned. */
     char cores[96], numa_nodes[32];

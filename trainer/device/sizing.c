@@ -4,6 +4,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "trainer/device/cpu/limit.h"
+
 static enum err_code sizing_alloc(struct device *d, size_t bytes, void **out, struct err *e)
 {
     void *at = mmap(NULL, bytes ? bytes : 1, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -57,11 +59,13 @@ enum err_code sizing_open(struct sizing_device *out, size_t gpu_memory, int thre
         out->gpu = (struct device){.kept = DEVICE_BF16, .threads = 1, .memory = gpu_memory};
         out->device = &out->gpu;
     } else {
-        if (device_open(&out->device, DEVICE_CPU, 0, 1, threads, e))
+        if ((isa == ISA_AUTO && cpu_limit_isa(ISA_AUTO, e)) ||
+            device_open(&out->device, DEVICE_CPU, 0, 1, threads, e))
             return e->code;
         out->ops = *out->device->ops;
         /* This process is not limited to the set, because it may be larger than that of this CPU. */
-        out->device->attends_bf16 = (isa == ISA_AUTO ? isa_auto() : isa) >= ISA_AVX512_BF16;
+        if (isa != ISA_AUTO)
+            out->device->attends_bf16 = isa >= ISA_AVX512_BF16;
     }
     out->ops.alloc = sizing_alloc;
     out->ops.free = sizing_free;

@@ -29,7 +29,9 @@ enum isa cpu_isa(void)
 /* Both names, because oneDNN 2.7 changed the name. */
 static bool user_limits_isa(void)
 {
-    return getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA");
+    const char *now = getenv("ONEDNN_MAX_CPU_ISA"), *before = getenv("DNNL_MAX_CPU_ISA");
+
+    return (now && *now) || (before && *before);
 }
 
 enum err_code cpu_limit_isa(enum isa most, struct err *e)

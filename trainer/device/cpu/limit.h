@@ -8,7 +8,7 @@
  * products and ddp's own kernels follow the same limit, also one that the user sets by ONEDNN_MAX_CPU_ISA
  * (cpu_limit_isa goes before that). */
 
-/* Limits to `most`; ISA_AUTO: to isa_auto, unless the user has set a limit. Call it before the first device is opened, at most once.
+/* Limits to `most`; ISA_AUTO: to isa_auto(), if the user has set no limit. Call it before the first device is opened, at most once.
  * FAILED_PRECONDITION: the CPU does not have this set, or the limit is fixed already and is another one. */
 MUST_CHECK enum err_code cpu_limit_isa(enum isa most, struct err *e);
 
