@@ -16,6 +16,12 @@ int64_t staying_job_of_four(struct core_fixture *f, const char *file); /* on box
 int64_t staying_job_waits(struct core_fixture *f, const char *file);
 /* The next generation forms; its ranks have the state after this step in memory. */
 void staying_job_rejoin(struct core_fixture *f, int64_t job, int64_t live_step);
+/* The same on box1 and box2, which have one slot each. */
+int64_t staying_job_on_two(struct core_fixture *f, const char *file);
+/* The number of the job's handover; 0: there is none. */
+int64_t staying_handover(const struct core_fixture *f, int64_t job);
+/* The rank waits for the job's handover. Returns its Watch. */
+uint64_t staying_rank_waits(struct core_fixture *f, int64_t job, int rank);
 const struct spawn *staying_spawn(const struct core_fixture *f, int64_t job, int64_t number);
 const struct job_record *staying_record(const struct core_fixture *f, int64_t job);
 /* The last word of this Watch, as letters: member, wait, over. */

@@ -14,42 +14,20 @@ static struct job *job_at(const struct core_fixture *f, int64_t job)
     return core_find_job(f->core, job);
 }
 
-static int64_t handover_of(const struct core_fixture *f, int64_t job)
-{
-    return job_at(f, job)->handover.number;
-}
-
-static int64_t job_on_two_nodes(struct core_fixture *f, const char *file)
-{
-    fixture_node(f, "box1", 1);
-    fixture_node(f, "box2", 1);
-    return staying_job(f, file);
-}
-
-/* The rank waits for the job's hand-over. Returns its Watch. */
-static uint64_t rank_waits(struct core_fixture *f, int64_t job, int rank)
-{
-    f->ready = handover_of(f, job);
-    assert_int_not_equal(f->ready, 0);
-    uint64_t watch = fixture_watch(f, job, fixture_spawn(f, job, rank));
-    f->ready = 0;
-    return watch;
-}
-
 static void a_job_grows_without_a_stop(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
+    int64_t job = staying_job_on_two(f, ELASTIC SAVED);
     uint64_t watch = fixture_watch(f, job, 1);
 
     fixture_node(f, "box3", 1);
     fixture_pass_beating(f, 6000, "box1 box2 box3");
-    assert_int_equal(fixture_reply(f, watch)->handover, handover_of(f, job));
+    assert_int_equal(fixture_reply(f, watch)->handover, staying_handover(f, job));
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
     assert_int_equal(fixture_generation(f, job)->number, 1);
-    watch = rank_waits(f, job, 0);
+    watch = staying_rank_waits(f, job, 0);
     assert_int_equal(fixture_generation(f, job)->number, 1); /* rank 1 is in its step */
-    rank_waits(f, job, 1);
+    staying_rank_waits(f, job, 1);
     assert_int_equal(fixture_generation(f, job)->number, 2);
     assert_int_equal(core_generation(f->core, job, 1)->state, GENERATION_CLOSED);
     assert_string_equal(staying_watch_says(f, watch), "member");
@@ -68,21 +46,21 @@ static void a_job_grows_without_a_stop(void **state)
 static void growth_needs_no_snapshots(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, ELASTIC TRAIN);
+    int64_t job = staying_job_on_two(f, ELASTIC TRAIN);
 
     fixture_node(f, "box3", 1);
     fixture_pass_beating(f, 6000, "box1 box2 box3");
-    assert_int_not_equal(handover_of(f, job), 0);
+    assert_int_not_equal(staying_handover(f, job), 0);
 }
 
 static void a_worker_without_a_rank_is_not_signalled(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, TWO SAVED);
+    int64_t job = staying_job_on_two(f, TWO SAVED);
 
     assert_int_equal(fixture_resize(f, job, 1, 1), ERR_OK);
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
-    uint64_t kept = rank_waits(f, job, 0), left = rank_waits(f, job, 1);
+    uint64_t kept = staying_rank_waits(f, job, 0), left = staying_rank_waits(f, job, 1);
     assert_int_equal(fixture_generation(f, job)->world_size, 1);
     assert_string_equal(staying_watch_says(f, kept), "member");
     assert_string_equal(staying_watch_says(f, left), "over");
@@ -95,13 +73,13 @@ static void a_worker_without_a_rank_is_not_signalled(void **state)
 static void a_drained_node_is_left(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, TWO SAVED);
+    int64_t job = staying_job_on_two(f, TWO SAVED);
 
     fixture_node(f, "box3", 1);
     fixture_operator(f, CORE_DRAIN, "box1");
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
-    rank_waits(f, job, 0);
-    uint64_t watch = rank_waits(f, job, 1);
+    staying_rank_waits(f, job, 0);
+    uint64_t watch = staying_rank_waits(f, job, 1);
     assert_int_equal(fixture_generation(f, job)->number, 2);
     assert_int_equal(fixture_reply(f, watch)->rank, 0);
     assert_string_equal(fixture_node_of(f, job, 0), "box2");
@@ -114,11 +92,11 @@ static void a_drained_node_is_left(void **state)
 static void a_job_that_finds_no_other_node_is_drained(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, TWO SAVED);
+    int64_t job = staying_job_on_two(f, TWO SAVED);
 
     fixture_operator(f, CORE_DRAIN, "box1");
-    uint64_t watch = rank_waits(f, job, 0);
-    rank_waits(f, job, 1);
+    uint64_t watch = staying_rank_waits(f, job, 0);
+    staying_rank_waits(f, job, 1);
     assert_int_equal(fixture_generation(f, job)->state, GENERATION_DRAINING);
     assert_true(fixture_reply(f, watch)->stop);
     assert_int_equal(fixture_reply(f, watch)->handover, 0);
@@ -139,12 +117,12 @@ static int64_t command_that_drains(struct core_fixture *f)
 static void a_job_leaves_the_nodes_of_one_that_drains(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, "nodes: 1:2\nprocs_per_node: 1\n" SAVED),
+    int64_t job = staying_job_on_two(f, "nodes: 1:2\nprocs_per_node: 1\n" SAVED),
             other = command_that_drains(f);
 
     fixture_operator(f, CORE_DRAIN, "box1");
-    rank_waits(f, job, 0);
-    rank_waits(f, job, 1);
+    staying_rank_waits(f, job, 0);
+    staying_rank_waits(f, job, 1);
     assert_int_equal(fixture_generation(f, job)->number, 2);
     assert_int_equal(fixture_generation(f, job)->node_count, 1);
     fixture_all_obey(f, "box3");
@@ -155,12 +133,12 @@ static void a_job_leaves_the_nodes_of_one_that_drains(void **state)
 static void a_job_takes_what_another_needs_no_more(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, TWO SAVED), other = command_that_drains(f);
+    int64_t job = staying_job_on_two(f, TWO SAVED), other = command_that_drains(f);
 
     assert_int_equal(fixture_resize(f, other, 1, 1), ERR_OK);
     fixture_operator(f, CORE_DRAIN, "box1");
-    rank_waits(f, job, 0);
-    rank_waits(f, job, 1);
+    staying_rank_waits(f, job, 0);
+    staying_rank_waits(f, job, 1);
     assert_int_equal(fixture_generation(f, job)->number, 2);
     assert_string_equal(fixture_node_of(f, job, 1), "box4");
 }
@@ -169,30 +147,30 @@ static void a_job_takes_what_another_needs_no_more(void **state)
 static void a_job_without_snapshots_stays_on_a_drained_node(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, TWO TRAIN);
+    int64_t job = staying_job_on_two(f, TWO TRAIN);
 
     fixture_operator(f, CORE_DRAIN, "box1");
-    rank_waits(f, job, 0);
-    uint64_t watch = rank_waits(f, job, 1);
+    staying_rank_waits(f, job, 0);
+    uint64_t watch = staying_rank_waits(f, job, 1);
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
-    assert_int_equal(handover_of(f, job), 0);
+    assert_int_equal(staying_handover(f, job), 0);
     assert_int_equal(fixture_reply(f, watch)->handover, 0);
     fixture_node(f, "box3", 1);
-    assert_int_equal(handover_of(f, job), 0);
+    assert_int_equal(staying_handover(f, job), 0);
     fixture_pass_beating(f, 11000, "box1 box2 box3");
-    assert_int_not_equal(handover_of(f, job), 0);
+    assert_int_not_equal(staying_handover(f, job), 0);
 }
 
 static int64_t job_on_four_nodes(struct core_fixture *f, const char *file)
 {
     fixture_node(f, "box3", 1);
     fixture_node(f, "box4", 1);
-    return job_on_two_nodes(f, file);
+    return staying_job_on_two(f, file);
 }
 
 static void assert_goes_on(struct core_fixture *f, int64_t job, uint64_t watch, const char *nodes)
 {
-    assert_int_equal(handover_of(f, job), 0);
+    assert_int_equal(staying_handover(f, job), 0);
     assert_int_equal(fixture_reply(f, watch)->handover, 0);
     fixture_pass_beating(f, 70000, nodes);
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
@@ -206,23 +184,23 @@ static void a_resize_that_is_taken_back_stops_nothing(void **state)
 
     assert_int_equal(fixture_resize(f, job, 2, 2), ERR_OK);
     for (int rank = 0; rank < 3; rank++)
-        rank_waits(f, job, rank);
-    const int64_t number = f->ready = handover_of(f, job);
+        staying_rank_waits(f, job, rank);
+    const int64_t number = f->ready = staying_handover(f, job);
     assert_int_equal(fixture_resize(f, job, 4, 4), ERR_OK);
     uint64_t watch = fixture_watch(f, job, fixture_spawn(f, job, 3)); /* it has not heard of that yet */
     f->ready = 0;
     assert_goes_on(f, job, watch, "box1 box2 box3 box4");
     assert_int_equal(fixture_resize(f, job, 2, 2), ERR_OK);
-    assert_true(handover_of(f, job) > number);
+    assert_true(staying_handover(f, job) > number);
 }
 
 static void an_undrain_stops_nothing(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, TWO SAVED);
+    int64_t job = staying_job_on_two(f, TWO SAVED);
 
     fixture_operator(f, CORE_DRAIN, "box1");
-    uint64_t watch = rank_waits(f, job, 0);
+    uint64_t watch = staying_rank_waits(f, job, 0);
     fixture_operator(f, CORE_UNDRAIN, "box1");
     assert_goes_on(f, job, watch, "box1 box2");
 }
@@ -230,30 +208,30 @@ static void an_undrain_stops_nothing(void **state)
 static void a_growth_is_not_withdrawn_by_a_resize(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
+    int64_t job = staying_job_on_two(f, ELASTIC SAVED);
 
     fixture_node(f, "box3", 1);
     fixture_pass_beating(f, 6000, "box1 box2 box3");
-    const int64_t number = handover_of(f, job);
+    const int64_t number = staying_handover(f, job);
     assert_int_not_equal(number, 0);
     assert_int_equal(fixture_resize(f, job, 1, 4), ERR_OK);
-    assert_int_equal(handover_of(f, job), number);
+    assert_int_equal(staying_handover(f, job), number);
 }
 
 /* A stop would lose all, so it tries again. */
 static void a_resize_without_snapshots_stops_nothing(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, TWO TRAIN);
+    int64_t job = staying_job_on_two(f, TWO TRAIN);
 
     assert_int_equal(fixture_resize(f, job, 1, 1), ERR_OK);
-    uint64_t watch = rank_waits(f, job, 0);
+    uint64_t watch = staying_rank_waits(f, job, 0);
     fixture_pass_beating(f, 65000, "box1 box2"); /* rank 1 never waits */
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
     assert_int_equal(fixture_reply(f, watch)->handover, 0);
     fixture_pass_beating(f, 11000, "box1 box2");
-    rank_waits(f, job, 0);
-    rank_waits(f, job, 1);
+    staying_rank_waits(f, job, 0);
+    staying_rank_waits(f, job, 1);
     assert_int_equal(fixture_generation(f, job)->world_size, 1);
 }
 
@@ -271,30 +249,30 @@ static void a_job_on_one_node_is_drained(void **state)
 static void members_that_do_not_stay_are_drained(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, TWO SAVED);
+    int64_t job = staying_job_on_two(f, TWO SAVED);
 
     f->stays = false;
     fixture_watch(f, job, 2);
     assert_int_equal(fixture_resize(f, job, 1, 1), ERR_OK);
-    assert_int_equal(handover_of(f, job), 0);
+    assert_int_equal(staying_handover(f, job), 0);
     assert_int_equal(fixture_generation(f, job)->state, GENERATION_DRAINING);
 }
 
 static void a_handover_that_takes_too_long_is_given_up(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
+    int64_t job = staying_job_on_two(f, ELASTIC SAVED);
 
     fixture_node(f, "box3", 1);
     fixture_pass_beating(f, 6000, "box1 box2 box3");
-    uint64_t watch = rank_waits(f, job, 0);
-    const int64_t number = handover_of(f, job);
+    uint64_t watch = staying_rank_waits(f, job, 0);
+    const int64_t number = staying_handover(f, job);
     fixture_pass_beating(f, 61000, "box1 box2 box3");
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
     assert_int_equal(fixture_reply(f, watch)->handover, 0);
     fixture_pass_beating(f, 20000, "box1 box2 box3");
-    assert_int_not_equal(handover_of(f, job), 0);
-    assert_int_not_equal(handover_of(f, job),
+    assert_int_not_equal(staying_handover(f, job), 0);
+    assert_int_not_equal(staying_handover(f, job),
                          number); /* whoever still waits for the first one must see that it is over */
 }
 
@@ -310,18 +288,18 @@ static void ranks_gather(struct core_fixture *f, int64_t job, int64_t bytes)
 static void a_handover_lasts_as_long_as_its_ranks_gather(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
+    int64_t job = staying_job_on_two(f, ELASTIC SAVED);
 
     fixture_node(f, "box3", 1);
     fixture_pass_beating(f, 6000, "box1 box2 box3");
-    const int64_t number = handover_of(f, job);
+    const int64_t number = staying_handover(f, job);
     for (int64_t i = 0; i < 10; i++) {
         fixture_pass_beating(f, 50000, "box1 box2 box3");
         ranks_gather(f, job, 1 + i * 1000);
-        assert_int_equal(handover_of(f, job), number);
+        assert_int_equal(staying_handover(f, job), number);
     }
-    rank_waits(f, job, 0);
-    rank_waits(f, job, 1);
+    staying_rank_waits(f, job, 0);
+    staying_rank_waits(f, job, 1);
     assert_int_equal(fixture_generation(f, job)->number, 2);
 }
 
@@ -329,7 +307,7 @@ static void a_handover_lasts_as_long_as_its_ranks_gather(void **state)
 static void a_handover_that_stalls_restarts_the_job(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
+    int64_t job = staying_job_on_two(f, ELASTIC SAVED);
 
     assert_int_equal(fixture_commit(f, job, 1, 1, 20, "aa"), ERR_OK);
     fixture_node(f, "box3", 1);
@@ -353,7 +331,7 @@ static void a_handover_that_stalls_restarts_the_job(void **state)
 static void a_job_whose_handover_stalled_leaves_its_nodes_to_the_other_one(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
+    int64_t job = staying_job_on_two(f, ELASTIC SAVED);
     int64_t other = fixture_submit(f, "priority: 1\nprocs_per_node: 1\n" COMMAND);
 
     ranks_gather(f, job, 1);
@@ -369,13 +347,13 @@ static void a_job_whose_handover_stalled_leaves_its_nodes_to_the_other_one(void 
 static void a_job_without_snapshots_is_not_held_up_for_ever(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, TWO TRAIN);
+    int64_t job = staying_job_on_two(f, TWO TRAIN);
 
     assert_int_equal(fixture_resize(f, job, 1, 1), ERR_OK);
     ranks_gather(f, job, 1);
     fixture_pass_beating(f, 61000, "box1 box2");
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
-    assert_int_equal(handover_of(f, job), 0);
+    assert_int_equal(staying_handover(f, job), 0);
     assert_true(fixture_said(
         f,
         "resized, but rank 0 on box1 did not gather the optimizer's state in time: the job keeps its nodes, "
@@ -385,38 +363,38 @@ static void a_job_without_snapshots_is_not_held_up_for_ever(void **state)
     fixture_pass_beating(f, 121000, "box1 box2");
     assert_true(fixture_said(f, "the next attempt is in 20 s"));
     fixture_pass_beating(f, 11000, "box1 box2");
-    assert_int_equal(handover_of(f, job), 0);
+    assert_int_equal(staying_handover(f, job), 0);
     fixture_pass_beating(f, 10000, "box1 box2");
-    assert_int_not_equal(handover_of(f, job), 0);
+    assert_int_not_equal(staying_handover(f, job), 0);
 }
 
 static void slow_steps_have_more_time(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
+    int64_t job = staying_job_on_two(f, ELASTIC SAVED);
 
     fixture_report(f, job, 1, 21, "ms_per_step", 100000);
     fixture_node(f, "box3", 1);
     fixture_pass_beating(f, 6000, "box1 box2 box3");
-    const int64_t number = handover_of(f, job);
+    const int64_t number = staying_handover(f, job);
     fixture_pass_beating(f, 250000, "box1 box2 box3");
-    assert_int_equal(handover_of(f, job), number);
+    assert_int_equal(staying_handover(f, job), number);
     fixture_pass_beating(f, 11000, "box1 box2 box3");
-    assert_int_equal(handover_of(f, job), 0);
+    assert_int_equal(staying_handover(f, job), 0);
     assert_true(fixture_said(
         f,
         "box3 joins, but rank 0 on box1 did not reach the end of its step in time: the job keeps its nodes, "
         "and the next attempt is in 10 s"));
     fixture_pass_beating(f, 11000, "box1 box2 box3");
     fixture_pass_beating(f, 510000, "box1 box2 box3"); /* and then twice as much */
-    assert_int_not_equal(handover_of(f, job), 0);
+    assert_int_not_equal(staying_handover(f, job), 0);
 }
 
 /* The time for slow steps does not count when all ranks gather. */
 static void a_job_with_slow_steps_does_not_stall_longer(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
+    int64_t job = staying_job_on_two(f, ELASTIC SAVED);
 
     fixture_report(f, job, 1, 21, "ms_per_step", 100000);
     fixture_node(f, "box3", 1);
@@ -425,7 +403,7 @@ static void a_job_with_slow_steps_does_not_stall_longer(void **state)
     fixture_watch(f, job, fixture_spawn(f, job, 0));
     f->gathered = 0;
     fixture_pass_beating(f, 100000, "box1 box2 box3"); /* the other rank may still be in its step */
-    assert_int_not_equal(handover_of(f, job), 0);
+    assert_int_not_equal(staying_handover(f, job), 0);
     ranks_gather(f, job, 5000001);
     fixture_pass_beating(f, 59000, "box1 box2 box3");
     assert_int_equal(fixture_generation(f, job)->state, GENERATION_RUNNING);
@@ -438,14 +416,14 @@ static void a_job_with_slow_steps_does_not_stall_longer(void **state)
 static void a_member_that_dies_meanwhile_is_an_ordinary_loss(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
+    int64_t job = staying_job_on_two(f, ELASTIC SAVED);
 
     fixture_node(f, "box3", 1);
     fixture_pass_beating(f, 6000, "box1 box2 box3");
-    uint64_t watch = rank_waits(f, job, 0);
+    uint64_t watch = staying_rank_waits(f, job, 0);
     fixture_exit(f, job, 1, 0, 9);
     assert_int_equal(core_generation(f->core, job, 1)->state, GENERATION_FAILED);
-    assert_int_equal(handover_of(f, job), 0);
+    assert_int_equal(staying_handover(f, job), 0);
     assert_int_equal(fixture_generation(f, job)->number, 2);
     assert_string_equal(staying_watch_says(f, watch), "member");
     assert_int_equal(core_job(f->core, job)->restarts_used, 0);
@@ -455,10 +433,10 @@ static void a_member_that_dies_meanwhile_is_an_ordinary_loss(void **state)
 static void a_restarted_coordinator_asks_again(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, TWO SAVED);
+    int64_t job = staying_job_on_two(f, TWO SAVED);
 
     assert_int_equal(fixture_resize(f, job, 1, 1), ERR_OK);
-    const int64_t number = handover_of(f, job);
+    const int64_t number = staying_handover(f, job);
     fixture_pass(f, 10);
     fixture_restart(f);
     fixture_hello(f, "box1", "box1", 1, 0);
@@ -471,19 +449,19 @@ static void a_restarted_coordinator_asks_again(void **state)
     assert_int_equal(fixture_reply(f, watch)->handover, 0);
     fixture_watch(f, job, 2);
     fixture_pass_beating(f, 100, "box1 box2");
-    assert_int_not_equal(handover_of(f, job), 0);
-    assert_int_not_equal(handover_of(f, job), number);
+    assert_int_not_equal(staying_handover(f, job), 0);
+    assert_int_not_equal(staying_handover(f, job), number);
     assert_int_equal(fixture_generation(f, job)->number, 1);
 }
 
 static void cancelling_a_job_whose_members_wait_stops_it(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
+    int64_t job = staying_job_on_two(f, ELASTIC SAVED);
 
     fixture_node(f, "box3", 1);
     fixture_pass_beating(f, 6000, "box1 box2 box3");
-    uint64_t watch = rank_waits(f, job, 0);
+    uint64_t watch = staying_rank_waits(f, job, 0);
     fixture_cancel(f, job, false);
     assert_true(fixture_reply(f, watch)->stop);
     assert_int_equal(fixture_reply(f, watch)->handover, 0);
@@ -494,24 +472,24 @@ static void cancelling_a_job_whose_members_wait_stops_it(void **state)
 static void a_second_handover_waits_until_old_workers_are_dead(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, TWO SAVED);
+    int64_t job = staying_job_on_two(f, TWO SAVED);
 
     assert_int_equal(fixture_resize(f, job, 1, 1), ERR_OK);
-    rank_waits(f, job, 0);
-    rank_waits(f, job, 1);
+    staying_rank_waits(f, job, 0);
+    staying_rank_waits(f, job, 1);
     staying_job_rejoin(f, job, 20);
     assert_int_equal(fixture_resize(f, job, 2, 2), ERR_OK);
-    assert_int_equal(handover_of(f, job), 0);
+    assert_int_equal(staying_handover(f, job), 0);
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
     fixture_all_obey(f, "box2");
     fixture_pass_beating(f, 6000, "box1 box2");
-    assert_int_not_equal(handover_of(f, job), 0);
+    assert_int_not_equal(staying_handover(f, job), 0);
 }
 
 /* The hand-over cannot begin yet, and then it is no longer possible. */
 static void members_refuse_before_it_begins(struct core_fixture *f, int64_t job)
 {
-    assert_int_equal(handover_of(f, job), 0);
+    assert_int_equal(staying_handover(f, job), 0);
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
     f->stays = false;
     fixture_watch(f, job, fixture_spawn(f, job, 1));
@@ -524,11 +502,11 @@ static void members_refuse_before_it_begins(struct core_fixture *f, int64_t job)
 static int64_t job_with_an_old_worker(struct core_fixture *f)
 {
     fixture_node(f, "box3", 1);
-    int64_t job = job_on_two_nodes(f, "nodes: 3\nprocs_per_node: 1\n" SAVED);
+    int64_t job = staying_job_on_two(f, "nodes: 3\nprocs_per_node: 1\n" SAVED);
 
     assert_int_equal(fixture_resize(f, job, 2, 2), ERR_OK);
     for (int rank = 0; rank < 3; rank++)
-        rank_waits(f, job, rank);
+        staying_rank_waits(f, job, rank);
     staying_job_rejoin(f, job, 20);
     return job;
 }
@@ -551,85 +529,6 @@ static void a_resize_is_not_forgotten(void **state)
     members_refuse_before_it_begins(f, job);
 }
 
-/* ---- nodes that go to a job of a higher priority */
-
-#define COMMAND_ON_ONE "procs_per_node: 1\n" COMMAND
-
-static void a_job_of_a_higher_priority_gets_a_node(void **state)
-{
-    struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
-    int64_t other = fixture_submit(f, "priority: 1\n" COMMAND_ON_ONE);
-
-    rank_waits(f, job, 0);
-    rank_waits(f, job, 1);
-    assert_int_equal(fixture_generation(f, job)->world_size, 1);
-    staying_job_rejoin(f, job, 20);
-    assert_true(fixture_said(f, "shrank from 2 to 1 node at step 20, without a stop, in "));
-    assert_true(fixture_said(f, "has a higher priority"));
-    assert_int_equal(fixture_job(f, other),
-                     JOB_QUEUED); /* the worker that is not needed holds its slot until its end */
-    fixture_all_obey(f, "box1");
-    fixture_all_obey(f, "box2");
-    assert_int_equal(fixture_job(f, other), JOB_STARTING);
-    fixture_pass_beating(f, 60000, "box1 box2");
-    assert_int_equal(handover_of(f, job), 0); /* it does not want the node back */
-}
-
-static void jobs_of_the_same_priority_wait(void **state)
-{
-    struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
-
-    fixture_submit(f, COMMAND_ON_ONE);
-    assert_int_equal(handover_of(f, job), 0);
-}
-
-static void a_job_keeps_the_fewest_nodes_that_it_may_have(void **state)
-{
-    struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
-
-    fixture_submit(f, "priority: 1\nnodes: 2\n" COMMAND_ON_ONE);
-    assert_int_equal(handover_of(f, job), 0);
-}
-
-/* What the waiting job lacks would not become free, so nobody leaves anything to it. */
-static void nothing_is_left_that_is_not_enough(void **state)
-{
-    struct core_fixture *f = *state;
-
-    fixture_node(f, "box3", 1);
-    fixture_submit(f, COMMAND_ON_ONE);
-    fixture_all_run(f, "box3");
-    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
-    fixture_submit(f, "priority: 1\nnodes: 2\n" COMMAND_ON_ONE);
-    assert_int_equal(handover_of(f, job), 0);
-}
-
-/* Two jobs hold one slot each of what it lacks, and one of them cannot begin yet. */
-static void nothing_is_left_until_all_can_begin(void **state)
-{
-    struct core_fixture *f = *state;
-
-    fixture_node(f, "box1", 2);
-    fixture_node(f, "box2", 1);
-    int64_t a = staying_job(f, "nodes: \"1:2\"\nprocs_per_node: 1\n" SAVED);
-    int64_t filler = fixture_submit(f, COMMAND_ON_ONE); /* else b would run on box1 */
-    fixture_all_run(f, "box1");
-    fixture_node(f, "box3", 2);
-    fixture_node(f, "box4", 1);
-    int64_t b = staying_job(f, "nodes: \"1:2\"\nprocs_per_node: 1\n" TRAIN);
-    fixture_exit(f, filler, 0, 0, 0);
-    job_at(f, b)->handover.again_at = f->now.boot_ms + 5000;
-    fixture_submit(f, "priority: 1\nnodes: 2\nprocs_per_node: 2\n" COMMAND);
-    assert_int_equal(handover_of(f, a), 0);
-    assert_int_equal(handover_of(f, b), 0);
-    fixture_pass_beating(f, 6000, "box1 box2 box3 box4");
-    assert_int_not_equal(handover_of(f, a), 0);
-    assert_int_not_equal(handover_of(f, b), 0);
-}
-
 static int64_t samples_of(const struct core_fixture *f, int64_t job, int rank, double *sample_ms)
 {
     struct core_job_status status;
@@ -646,15 +545,15 @@ static int64_t samples_of(const struct core_fixture *f, int64_t job, int rank, d
 static void a_rank_keeps_no_portion_of_its_former_group(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, TWO SAVED);
+    int64_t job = staying_job_on_two(f, TWO SAVED);
     double sample_ms;
 
     fixture_report(f, job, 0, 21, "balance_samples", 24);
     fixture_report(f, job, 0, 21, "balance_ms", 1.5);
     assert_int_equal(samples_of(f, job, 0, &sample_ms), 24);
     assert_int_equal(fixture_resize(f, job, 1, 1), ERR_OK);
-    rank_waits(f, job, 0);
-    rank_waits(f, job, 1);
+    staying_rank_waits(f, job, 0);
+    staying_rank_waits(f, job, 1);
     assert_int_equal(samples_of(f, job, 0, &sample_ms), 0);
     assert_true(sample_ms == 0);
 }
@@ -691,11 +590,6 @@ int main(void)
         TEST(a_second_handover_waits_until_old_workers_are_dead),
         TEST(a_drain_is_not_forgotten),
         TEST(a_resize_is_not_forgotten),
-        TEST(a_job_of_a_higher_priority_gets_a_node),
-        TEST(jobs_of_the_same_priority_wait),
-        TEST(a_job_keeps_the_fewest_nodes_that_it_may_have),
-        TEST(nothing_is_left_that_is_not_enough),
-        TEST(nothing_is_left_until_all_can_begin),
         TEST(a_rank_keeps_no_portion_of_its_former_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
