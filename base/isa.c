@@ -52,8 +52,9 @@ enum isa isa_of_cpu(void)
     return isa_has_amx() ? ISA_AVX512_AMX : ISA_AVX512_BF16;
 }
 
-/* Intel's processors since Sapphire Rapids (all have AVX512-FP16) multiply bf16 fast only in their tiles, which virtual machines
- * often hide. VDPBF16PS reaches half the rate of VFMADD231PS: 83 and 170 GFLOP/s on a core of Emerald Rapids. */
+/* Intel's processors since Sapphire Rapids multiply bf16 fast only in their tiles, and virtual machines often hide the tiles. On
+ * Emerald Rapids the bf16 instruction (VDPBF16PS) reached 83 GFLOP/s on a core, and the float instruction (VFMADD231PS) 170.
+ * These processors are recognised by AVX512-FP16, which no earlier one has. */
 static bool isa_has_slow_bf16(void)
 {
     unsigned a, b, c, d = 0;

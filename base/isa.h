@@ -18,8 +18,8 @@ extern const char *const isa_names[]; /* by enum isa, ended by NULL; as in job f
 /* The largest set that this machine's CPU and kernel support. */
 enum isa isa_of_cpu(void);
 
-/* What ISA_AUTO stands for on this machine: the largest set whose instructions are worth using. That is isa_of_cpu, except on
- * processors whose bf16 instruction computes less than their float instruction in the same time. */
+/* The set that `isa: auto` uses on this machine: isa_of_cpu(), or ISA_AVX512 if the CPU's instruction for bf16 is slower than the
+ * one for floats. */
 enum isa isa_auto(void);
 
 #endif

@@ -118,7 +118,7 @@ static enum err_code check_find_job(struct link *link, const char *word, int64_t
     if (job_reference_parse(word, &reference, &why) != ERR_OK)
         return ERR_OK;
     const enum err_code code = job_find(link, "check", word, job, &why);
-    /* Without a coordinator, go on: the checks of the command itself come first, and need none. */
+    /* An unreachable coordinator is no error here. The command itself is checked first, and this does not need a coordinator. */
     if (code == ERR_OK ||
         (reference.kind == REFERENCE_NAME && (code == ERR_NOT_FOUND || code == ERR_UNAVAILABLE)))
         return ERR_OK;

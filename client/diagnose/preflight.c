@@ -439,8 +439,8 @@ void preflight_check_size(const struct preflight *f, const struct job_spec *spec
 
 /* ---- instruction sets */
 
-/* What the node's ranks use if the job has `isa: auto`; otherwise the largest set of the node's CPU. ISA_AUTO: no answer, or an
- * older agent that does not report it. */
+/* wanted: the job's `isa`. Returns the set that `isa: auto` uses on the node; for any other `isa`, the largest set of the node's
+ * CPU. Returns ISA_AUTO if the node did not answer, or its agent is too old to know. */
 static enum isa preflight_isa_at(const struct preflight *f, size_t node, enum isa wanted)
 {
     const Ddp__V1__CheckPlaceResult *p = f->places ? preflight_place_at(f, node) : NULL;
@@ -471,11 +471,13 @@ void preflight_check_isa(const struct preflight *f, const struct job_spec *spec,
     }
     if (spec->train.isa != ISA_AUTO || least == most)
         return;
-    findings_add(out, "",
-                 xasprintf("the nodes' CPUs use instruction sets from %s to %s: the bits of a run depend on "
-                           "where its ranks are",
-                           isa_names[least], isa_names[most]),
-                 xasprintf("set train.isa: %s for the same bits on all of them", isa_names[least]));
+    findings_add(
+        out, "",
+        xasprintf(
+            "the nodes would use different instruction sets, from %s to %s: the bits of a run depend on "
+            "where its ranks are",
+            isa_names[least], isa_names[most]),
+        xasprintf("set train.isa: %s, so that all nodes compute the same bits", isa_names[least]));
 }
 
 void preflight_check(const struct preflight *f, struct findings *out)

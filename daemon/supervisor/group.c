@@ -414,7 +414,7 @@ static int64_t group_tick(struct group *g, int64_t now)
     return spares_at < next ? spares_at : next;
 }
 
-/* Whether reports wait for an agent that may come back. Only the records of spawns are on disk. */
+/* Whether to wait for an agent, because reports are queued. They are in memory only; when the supervisor ends, they are lost. */
 static bool reports_wait(struct group *g, int64_t now)
 {
     if (g->agent.fd >= 0 || !outbox_first(&g->agent.outbox))

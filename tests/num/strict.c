@@ -288,7 +288,7 @@ static enum err_code strict_open(struct device **out, struct err *e)
     struct device *cpu = NULL;
     if (number_of("DDP_STRICT_DECLINES", -1) == number_of("RANK", 0))
         return err_set(e, ERR_UNAVAILABLE, "this rank has no strict device");
-    /* The tests compare the results with those of a worker on the CPU, so both use the same instruction set. */
+    /* A worker on the CPU does the same. The tests compare its results with those of this device. */
     if (cpu_limit_isa(ISA_AUTO, e) ||
         device_open(&cpu, DEVICE_CPU, number_of("LOCAL_RANK", 0), number_of("LOCAL_WORLD_SIZE", 1),
                     number_of("DDP_STRICT_THREADS", 0), e))

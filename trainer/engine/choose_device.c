@@ -55,8 +55,8 @@ enum err_code choose_device(struct device **out, const struct engine_config *con
     if (config->spec->precision == PRECISION_BF16 && !(*out)->attends_bf16)
         log_warn(
             "bf16_in_floats",
-            "local_rank=%d device=%s why=\"no instructions for bf16 that are faster than those for floats: products "
-            "are computed in floats, so precision: fp32 is usually faster here\"",
+            "local_rank=%d device=%s why=\"this CPU has no fast instructions for bf16, so products are computed in floats: "
+            "precision: fp32 is usually faster here\"",
             rank, (*out)->name);
     return ERR_OK;
 }

@@ -26,7 +26,7 @@ enum isa cpu_isa(void)
     return found;
 }
 
-/* Both names, because oneDNN 2.7 changed the name. */
+/* oneDNN 2.7 renamed its variable, so this looks for both names. */
 static bool user_limits_isa(void)
 {
     const char *now = getenv("ONEDNN_MAX_CPU_ISA"), *before = getenv("DNNL_MAX_CPU_ISA");

@@ -8,8 +8,9 @@
  * products and ddp's own kernels follow the same limit, also one that the user sets by ONEDNN_MAX_CPU_ISA
  * (cpu_limit_isa goes before that). */
 
-/* Limits to `most`; ISA_AUTO: to isa_auto(), if the user has set no limit. Call it before the first device is opened, at most once.
- * FAILED_PRECONDITION: the CPU does not have this set, or the limit is fixed already and is another one. */
+/* Limits the process to the set `most`. ISA_AUTO keeps the user's limit; if there is none, it limits to isa_auto(). Call it before
+ * the first device is opened, at most once. FAILED_PRECONDITION: the CPU does not have this set, or the process already uses
+ * another one. */
 MUST_CHECK enum err_code cpu_limit_isa(enum isa most, struct err *e);
 
 /* The set in use. Fixes the limit. */

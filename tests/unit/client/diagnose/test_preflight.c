@@ -219,9 +219,10 @@ static void test_instruction_sets(void **state)
     preflight_check_isa(&f->preflight, &spec, &f->found);
     assert_int_equal(f->found.count, 1);
     assert_string_equal(f->found.items[0].what,
-                        "the nodes' CPUs use instruction sets from avx2 to avx512: the "
+                        "the nodes would use different instruction sets, from avx2 to avx512: the "
                         "bits of a run depend on where its ranks are");
-    assert_string_equal(f->found.items[0].fix, "set train.isa: avx2 for the same bits on all of them");
+    assert_string_equal(f->found.items[0].fix,
+                        "set train.isa: avx2, so that all nodes compute the same bits");
     spec.train.isa = ISA_AVX2;
     preflight_check_isa(&f->preflight, &spec, &f->found);
     assert_int_equal(f->found.count, 1);
@@ -235,7 +236,7 @@ static void test_instruction_sets(void **state)
     assert_int_equal(f->found.count, 2);
 }
 
-/* A CPU whose bf16 instructions are slow has them, but uses them only if the job says so. */
+/* All CPUs have bf16 instructions. One CPU's are slow, so it uses them only if the job asks for them. */
 static void test_sets_of_auto_differ(void **state)
 {
     struct fixture *f = *state;
@@ -251,7 +252,8 @@ static void test_sets_of_auto_differ(void **state)
     spec.train.isa = ISA_AUTO;
     preflight_check_isa(&f->preflight, &spec, &f->found);
     assert_int_equal(f->found.count, 1);
-    assert_string_equal(f->found.items[0].fix, "set train.isa: avx512 for the same bits on all of them");
+    assert_string_equal(f->found.items[0].fix,
+                        "set train.isa: avx512, so that all nodes compute the same bits");
 }
 
 /* Two nodes agree, so the other one is reported, although it comes first. */
