@@ -1,5 +1,5 @@
-/* The fake store: applies a list of changes completely or not at all, and checks each change against the rules of the
- * real store and of the design. invariants.c checks the records that result. A broken rule fails the run. */
+/* The fake store: applies a list of changes completely or not at all, as the real store does. It checks that records are
+ * inserted, replaced and removed as they may be, and asks rules.c about each change. A broken rule fails the run. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,6 @@
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/worker/exits.h"
 #include "tests/sim/sim.h"
 
 #define PEACE_MS 20000 /* time after the last fault until all nodes are back */
@@ -74,15 +73,6 @@ static struct snapshot_record *find_snapshot(const struct durable *d, const stru
              d->r.snapshots[i_].step == s->step);
 }
 
-static void check_move(struct sim *sim, const struct sm *sm, const struct change *c, int state)
-{
-    if (state != c->from)
-        sim_fail(sim, "%s %" PRId64 "/%" PRId64 " %s: move from %s, but it is %s", sm->name, c->id,
-                 c->generation_number, c->name ? c->name : "", sm_name(sm, c->from), sm_name(sm, state));
-    if (!sm_may(sm, c->from, c->to))
-        sim_fail(sim, "%s: no move from %s to %s", sm->name, sm_name(sm, c->from), sm_name(sm, c->to));
-}
-
 #define MISSING(what)                                                                                        \
     do {                                                                                                     \
         sim_fail(sim, "change %d: no such " what, c->kind);                                                  \
@@ -102,21 +92,6 @@ static void check_move(struct sim *sim, const struct sm *sm, const struct change
         (array) = array_grow((array), (count), &(cap), sizeof(*(array)));                                    \
         kind##_copy(&(array)[(count)++], fresh);                                                             \
     } while (0)
-
-/* Checks that all ranks of the last generation have exited with 0, and that none was told to stop. */
-static void check_success(struct sim *sim, const struct job_record *job)
-{
-    const struct records *r = &sim->durable.r;
-
-    for (size_t i = 0; i < r->rank_count; i++) {
-        if (r->ranks[i].job != job->id || r->ranks[i].generation != job->generation)
-            continue;
-        const struct spawn_record *s = durable_spawn(&sim->durable, job->id, r->ranks[i].spawn);
-        if (!s || !s->exit_known || s->code || s->signal || (s->stopped && !sim->restores))
-            sim_fail(sim, "job %" PRId64 " has succeeded, but not its spawn %" PRId64, job->id,
-                     r->ranks[i].spawn);
-    }
-}
 
 static void apply_job(struct sim *sim, const struct change *c)
 {
@@ -146,13 +121,13 @@ static void apply_job(struct sim *sim, const struct change *c)
     if (!job)
         MISSING("job");
     if (c->kind == CHANGE_JOB_MOVE) {
-        check_move(sim, &job_sm, c, (int)job->state);
+        rules_check_move(sim, &job_sm, c, (int)job->state);
         job->state = (enum job_state)c->to;
         free(job->reason);
         job->reason = xstrdup(c->text);
         sim_say(sim, "job %" PRId64 " %s: %s", job->id, sm_name(&job_sm, c->to), c->text);
         if (c->to == JOB_SUCCEEDED)
-            check_success(sim, job);
+            rules_check_success(sim, job);
     } else {
         if (c->job->generation < job->generation)
             sim_fail(sim, "job %" PRId64 ": generation shrinks", job->id);
@@ -173,22 +148,6 @@ static void apply_progress(struct sim *sim, const struct change *c)
     job->progress = xstrdup(c->text);
 }
 
-/* A node must not be lost while it tries to reach the host: while its messages wait unread, or while its
- * connections are not accepted. */
-static void check_loss(struct sim *sim, const char *node)
-{
-    for (int i = 0; i < sim->machine_count; i++) {
-        const struct machine *m = &sim->machines[i];
-
-        if (strcmp(m->name, node) != 0 || !m->agent || m->cut_until > sim->now)
-            continue;
-        if (m->session >= 0 && !sim->sessions[m->session].broken && sim->sessions[m->session].unread)
-            sim_fail(sim, "node %s is lost while its messages are unread", node);
-        if (m->turned_away && host_shut(sim) && sim->now - m->turned_away < 2000)
-            sim_fail(sim, "node %s is lost while its connections are not accepted", node);
-    }
-}
-
 static void apply_node(struct sim *sim, const struct change *c)
 {
     struct durable *d = &sim->durable;
@@ -207,9 +166,9 @@ static void apply_node(struct sim *sim, const struct change *c)
         node_record_release(node);
         *node = d->r.nodes[--d->r.node_count];
     } else if (c->kind == CHANGE_NODE_MOVE) {
-        check_move(sim, &node_sm, c, (int)node->state);
+        rules_check_move(sim, &node_sm, c, (int)node->state);
         if (c->to == NODE_LOST)
-            check_loss(sim, node->name);
+            rules_check_loss(sim, node->name);
         node->state = (enum node_state)c->to;
         sim_say(sim, "node %s %s: %s", node->name, sm_name(&node_sm, c->to), c->text);
     } else {
@@ -222,46 +181,6 @@ bool durable_open(enum generation_state state)
     return state != GENERATION_CLOSED && state != GENERATION_FAILED;
 }
 
-/* A job's number of nodes is within its limits. Without faults, a job that was stopped to be resized gets the
- * nodes that it was stopped for. */
-static void check_nodes(struct sim *sim, const struct generation_record *g)
-{
-    const struct job_record *job = durable_job(&sim->durable, g->job);
-    struct sim_job *of = client_job(sim, g->job);
-    int64_t min = job->nodes_max ? job->nodes_min : of->nodes_min;
-    int64_t max = job->nodes_max ? job->nodes_max : of->nodes_max;
-
-    /* Others may be late; and if the job was resized meanwhile, they come back before it leaves nodes. */
-    if (of->quorum && g->world_size >= of->quorum) {
-        min = 1;
-        max = INT64_MAX;
-    }
-    if (g->node_count < min || g->node_count > max)
-        sim_fail(sim, "job %" PRId64 " has %d nodes, but may have %" PRId64 " to %" PRId64, g->job,
-                 g->node_count, min, max);
-    if (of->shards && of->shards % g->world_size)
-        sim_fail(sim, "job %" PRId64 ": its world size %d does not divide its %" PRId64 " shards", g->job,
-                 g->world_size, of->shards);
-    if (g->node_count < of->resize_to)
-        sim_fail(sim, "job %" PRId64 ": it stopped for %" PRId64 " nodes and got %d", g->job, of->resize_to,
-                 g->node_count);
-    of->resize_to = 0;
-}
-
-/* A job with committed snapshots does not begin at step 0 unless a user has said so. */
-static void check_source(struct sim *sim, const struct generation_record *g)
-{
-    const struct records *r = &sim->durable.r;
-    const struct job_record *job = durable_job(&sim->durable, g->job);
-
-    for (size_t i = 0; g->source_rank < 0 && i < r->snapshot_count; i++)
-        if (r->snapshots[i].job == g->job && r->snapshots[i].generation > job->scratch_generation)
-            sim_fail(sim,
-                     "job %" PRId64 " generation %" PRId64 " begins at step 0, although step %" PRId64
-                     " was committed",
-                     g->job, g->number, r->snapshots[i].step);
-}
-
 static void keep_resize(struct sim *sim, const struct change *c)
 {
     long long nodes;
@@ -270,71 +189,6 @@ static void keep_resize(struct sim *sim, const struct change *c)
         bool peace = !sim->faults && sim->now > sim->faults_end + PEACE_MS;
         client_job(sim, c->id)->resize_to = peace ? nodes : 0;
         sim->resizes++;
-    }
-}
-
-/* The exit that ended the generation, if that was an error of the program; NULL: it was not. An error that survivors have outlived is
- * not charged, and counts, too. */
-static const struct spawn_record *error_of(const struct sim *sim, const struct generation_record *g)
-{
-    const struct spawn_record *s =
-        g->failed_spawn ? durable_spawn(&sim->durable, g->job, g->failed_spawn) : NULL;
-
-    if (g->state != GENERATION_FAILED || !(g->charged || g->error) || !s || !s->exit_known || s->stopped ||
-        s->signal)
-        return NULL;
-    if (client_job(sim, g->job)->native)
-        return s->code == EXIT_USAGE ? s : NULL;
-    return s->code && s->code != EXIT_TRY_AGAIN ? s : NULL;
-}
-
-/* Lines differ between errors in their first words already, so whole tails can be compared. */
-static bool errors_are_same(const struct generation_record *g, const struct spawn_record *a,
-                            const struct generation_record *h, const struct spawn_record *b)
-{
-    bool both_soon = a->ended_ms - a->started_ms < 10000 && a->ended_ms >= a->started_ms &&
-                     b->ended_ms - b->started_ms < 10000 && b->ended_ms >= b->started_ms;
-
-    return a->code == b->code && a->stderr_tail && b->stderr_tail &&
-           !strcmp(a->stderr_tail, b->stderr_tail) &&
-           (both_soon || (g->has_step && h->has_step && g->last_step == h->last_step));
-}
-
-/* No generation follows an error that a restart would repeat, and none is the third that ends in the same way. */
-static void check_restart_rule(struct sim *sim, const struct generation_record *fresh)
-{
-    const struct records *r = &sim->durable.r;
-    const struct sim_job *job = client_job(sim, fresh->job);
-    const struct generation_record *last = NULL, *before = NULL;
-
-    if (job->gpus_each)
-        return; /* an error on a GPU that is sick counts as a fault, and the records do not say when it was */
-    for (size_t i = 0; i < r->generation_count; i++)
-        if (r->generations[i].job == fresh->job && error_of(sim, &r->generations[i])) {
-            before = last;
-            last = &r->generations[i];
-        }
-    if (!last || last->number != fresh->number - 1)
-        return;
-    const struct spawn_record *error = error_of(sim, last);
-    if (!job->restart_any)
-        sim_fail(sim, "job %" PRId64 " generation %" PRId64 " follows exit code %d, an error of the program",
-                 fresh->job, fresh->number, error->code);
-    if (job->restart_any && before && errors_are_same(before, error_of(sim, before), last, error))
-        sim_fail(sim,
-                 "job %" PRId64 " generation %" PRId64 " follows the same error twice, in %" PRId64
-                 " and %" PRId64,
-                 fresh->job, fresh->number, before->number, last->number);
-}
-
-/* If a connected node keeps the job's last card, the job must not run again. */
-static void check_ended(struct sim *sim, const struct generation_record *g)
-{
-    for (int i = 0; i < sim->machine_count; i++) {
-        const struct card *card = machine_card(&sim->machines[i], g->job);
-        if (sim->machines[i].welcomed && card && card->ended)
-            sim_fail(sim, "job %" PRId64 " runs again, although the card on %s says that it has ended",
-                     g->job, sim->machines[i].name);
     }
 }
 
@@ -356,20 +210,16 @@ static void apply_generation(struct sim *sim, const struct change *c)
                 sim_fail(sim, "job %" PRId64 ": the new generation is not above generation %" PRId64,
                          other->job, other->number);
         }
-        /* A card brings generations as they were on the nodes, so only those that the core makes are checked.
-         * */
-        if (d->adopting != c->generation->job) {
-            check_nodes(sim, c->generation);
-            check_ended(sim, c->generation);
-            check_restart_rule(sim, c->generation);
-        }
+        /* A card brings generations as they were on the nodes, so only those that the core makes are checked. */
+        if (d->adopting != c->generation->job)
+            rules_check_generation(sim, c->generation);
         APPEND(d->r.generations, d->r.generation_count, d->generation_cap, generation_record, c->generation);
         return;
     }
     if (!g)
         MISSING("generation");
     if (moves) {
-        check_move(sim, &generation_sm, c, (int)g->state);
+        rules_check_move(sim, &generation_sm, c, (int)g->state);
         g->state = (enum generation_state)c->to;
         keep_resize(sim, c);
     } else {
@@ -377,7 +227,7 @@ static void apply_generation(struct sim *sim, const struct change *c)
         if (g->has_key && memcmp(g->key, c->generation->key, sizeof(g->key)) != 0)
             sim_fail(sim, "job %" PRId64 " generation %" PRId64 ": its key changes", g->job, g->number);
         if (!g->has_key && c->generation->has_key) {
-            check_source(sim, c->generation);
+            rules_check_source(sim, c->generation);
             sim->lives += core_generation_is_live(c->generation);
         }
         REPLACE(g, enum generation_state, generation_record, c->generation);
@@ -441,7 +291,7 @@ static void apply_rank(struct sim *sim, const struct change *c)
     if (!rank)
         MISSING("rank");
     if (moves) {
-        check_move(sim, &rank_sm, c, (int)rank->state);
+        rules_check_move(sim, &rank_sm, c, (int)rank->state);
         rank->state = (enum rank_state)c->to;
     } else {
         REPLACE(rank, enum rank_state, rank_record, c->rank);
@@ -466,14 +316,6 @@ enum gpu_state durable_gpu(const struct durable *d, const char *node, const char
     return GPU_SICK;
 }
 
-static void check_spawn_lease(struct sim *sim, const struct spawn_record *s)
-{
-    for (char **uuid = s->gpu_uuids; uuid && *uuid; uuid++)
-        if (durable_gpu(&sim->durable, s->node, *uuid) != GPU_WELL)
-            sim_fail(sim, "%" PRId64 "/%" PRId64 " gets GPU %s of %s, which is sick or missing", s->job,
-                     s->spawn, *uuid, s->node);
-}
-
 static void apply_spawn(struct sim *sim, const struct change *c)
 {
     struct durable *d = &sim->durable;
@@ -483,7 +325,7 @@ static void apply_spawn(struct sim *sim, const struct change *c)
         if (s)
             sim_fail(sim, "a spawn is inserted twice");
         if (d->adopting != c->spawn->job)
-            check_spawn_lease(sim, c->spawn);
+            rules_check_spawn(sim, c->spawn);
         APPEND(d->r.spawns, d->r.spawn_count, d->spawn_cap, spawn_record, c->spawn);
         return;
     }
@@ -618,39 +460,8 @@ static void apply_change(struct sim *sim, const struct change *c)
     case CHANGE_META:
         apply_meta(&sim->durable, c);
         break;
-    case CHANGE_NOTICE: /* check_told looks at it together with its event */
+    case CHANGE_NOTICE: /* rules_check_told looks at it together with its event */
         break;
-    }
-}
-
-static void check_stops(struct sim *sim)
-{
-    const struct durable *d = &sim->durable;
-
-    for (size_t i = 0; i < d->stopped_count; i++) {
-        const struct job_record *job = durable_job(d, d->stopped[i]);
-        if (job && job->state != JOB_STOPPING && !sm_terminal(&job_sm, (int)job->state))
-            sim_fail(sim, "job %" PRId64 " was stopped by its user, and a card makes it go on", job->id);
-    }
-}
-
-/* The end of a job and the loss of a node are told in the commit that makes them durable. */
-static void check_told(struct sim *sim, const struct change *changes, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        const struct change *c = &changes[i];
-        const bool ends = c->kind == CHANGE_JOB_MOVE && sm_terminal(&job_sm, c->to);
-        const bool lost = c->kind == CHANGE_NODE_MOVE && c->to == NODE_LOST;
-        bool told = !ends && !lost;
-
-        for (size_t k = 0; k < count && !told; k++) {
-            const struct notice_record *n = changes[k].kind == CHANGE_NOTICE ? changes[k].notice : NULL;
-            told = n && (ends ? n->job == c->id && !strcmp(n->what, sm_name(&job_sm, c->to))
-                              : !strcmp(n->what, "node_lost") && !strcmp(n->node, c->name));
-        }
-        if (!told)
-            sim_fail(sim, "change %zu of a commit, of %s%" PRId64 ", is not told", i,
-                     c->name ? c->name : "job ", c->id);
     }
 }
 
@@ -667,11 +478,11 @@ void durable_apply(struct sim *sim, const struct change *changes, size_t count)
         ranked |= changes[i].kind == CHANGE_RANK_INSERT || changes[i].kind == CHANGE_GENERATION_INSERT;
     }
     sim->durable.commits++;
-    check_stops(sim);
+    rules_check_stops(sim);
     handover_check(sim, changes, count);
     group_check_broken(sim, changes, count);
     stuck_check(sim, changes, count);
-    check_told(sim, changes, count);
+    rules_check_told(sim, changes, count);
     if (count)
         invariants_check_jobs(sim);
     if (ranked)

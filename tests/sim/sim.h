@@ -12,12 +12,12 @@
  * milliseconds. `now` is the true time, and the boot clock of every machine; the wall clock jumps. Each rule
  * is checked where it could be broken:
  *
- *   durable.c   States change as their tables allow. A job has at most one open generation, and a closed
- *               generation commits nothing. No job is lost. A job has no more and no fewer nodes than it
- *               allows. Success means that all ranks succeeded. A job with snapshots begins at step 0 only
- *               when a user has said so. No snapshot is older than the state that its generation began with.
- *               No generation follows an error of the program, or with `restart_on: any` the same error twice.
- *               A job that a user has stopped does not go on when a card of it is adopted.
+ *   rules.c     States change as their tables allow. A job has no more and no fewer nodes than it allows. Success
+ *               means that all ranks succeeded. A job with snapshots begins at step 0 only when a user has said
+ *               so. No generation follows an error of the program, or with `restart_on: any` the same error
+ *               twice. A job that a user has stopped does not go on when a card of it is adopted.
+ *   durable.c   A job has at most one open generation, and a closed generation commits nothing. No job is lost.
+ *               No snapshot is older than the state that its generation began with.
  *   invariants.c  Restarts are counted. No slot is held twice. No worker is a member of two open generations,
  *               or goes on with a lost GPU. Survivors of a generation hold their slots only while their job is
  *               about to go on.
@@ -71,6 +71,18 @@ bool durable_open(enum generation_state state); /* the generation has not ended 
 /* A GPU's state in the node's last message. */
 enum gpu_state { GPU_WELL, GPU_SICK, GPU_LOST };
 enum gpu_state durable_gpu(const struct durable *d, const char *node, const char *uuid);
+
+/* ------------------------------------------------------------------ what a change must keep: rules.c */
+void rules_check_move(struct sim *sim, const struct sm *sm, const struct change *c, int state);
+void rules_check_success(struct sim *sim, const struct job_record *job);
+void rules_check_loss(struct sim *sim, const char *node);
+void rules_check_generation(struct sim *sim,
+                            const struct generation_record *fresh); /* not of an adopted job */
+void rules_check_source(struct sim *sim, const struct generation_record *g);
+void rules_check_spawn(struct sim *sim, const struct spawn_record *s); /* a new one, not of an adopted job */
+/* After all changes of a commit. */
+void rules_check_stops(struct sim *sim);
+void rules_check_told(struct sim *sim, const struct change *changes, size_t count);
 
 /* ------------------------------------------------------------------ what must hold: invariants.c */
 void invariants_check_slots(struct sim *sim);
