@@ -123,7 +123,7 @@ static enum err_code place_differs(const struct trainer *t, const struct run_pla
         long long theirs = place_number(&all[rank], i), first = place_number(&all[0], i);
         if (theirs != first)
             return err_set(e, ERR_FAILED_PRECONDITION,
-                           "ranks hold different places of the run: %.120s is %s %lld, rank 0 %s %lld",
+                           "ranks are at different places of the run: %.120s is %s %lld, rank 0 %s %lld",
                            who.data, place_numbers[i].name, theirs, place_numbers[i].name, first);
     }
     if (all[rank].digest != all[0].digest)

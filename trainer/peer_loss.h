@@ -8,7 +8,7 @@
  * as->generation is the generation that this process joined last, or tried to join.
  *
  * The wait ends after timeout_ms without an answer, and on a signal or a request to stop. While the coordinator says "wait",
- * and for a process that stays also while the coordinator is away, timeout_ms begins again.
+ * and for a process that stays even while the coordinator is away, timeout_ms begins again.
  *
  * A process that is about to exit waits here, too. A survivor often notices a death before the agent does. The coordinator
  * reports the first failed exit that it sees as the cause, so without this wait its first event would name the survivor.

@@ -179,7 +179,7 @@ MUST_CHECK enum err_code trainer_open(struct trainer *t, struct trainer_config *
 bool trainer_stays(const struct trainer *t);
 /* Joins a generation and forms its group with the engine's arrays. If the generation goes on from memory, the engine then
  * holds the state of the source rank. If not, a state of an earlier generation is gone: call trainer_restore. The caller must call trainer_leave when
- * the generation is over, also after an error. Returns the errors of formation_join and formation_form. */
+ * the generation is over, even after an error. Returns the errors of formation_join and formation_form. */
 MUST_CHECK enum err_code trainer_join(struct trainer *t, const struct link_member *as, struct err *e);
 /* The second half of trainer_join, for a caller that has filled in formation.info. watched: the link watches
  * the generation. FAILED_PRECONDITION: the ranks do not hold the same place of the run. */

@@ -252,7 +252,7 @@ const struct command cmd_check = {
     .help =
         "Checks each node, as the user that jobs run as: the working directory, the data (size and content,\n"
         "compared between nodes), the interpreter and scripts, versions, the clock, and free memory and disk.\n"
-        "Then it tries ports between every two nodes, over the addresses that workers use: one of the range for\n"
+        "Then it tests ports between each pair of nodes, over the addresses that workers use: one of the range for\n"
         "MASTER_PORT, and one that the kernel chooses. It also measures how fast each node sends to the next.\n"
         "Problems are listed below the tables, each with its remedy, and the exit code is 1.\n"
         "A single word that names a job means this job; after -- it is always a command.\n\n"

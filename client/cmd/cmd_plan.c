@@ -277,7 +277,7 @@ const struct command cmd_plan = {
         "still\n"
         "for exchanges, and the tokens per second of all ranks. Memory is what ddp-trainer would allocate; "
         "times\n"
-        "are a model's. It asks no coordinator.\n\n"
+        "are estimates of a model. It contacts no coordinator.\n\n"
         "  ddpctl plan job.yaml --gpus 512 --gpu h200 --link 8x400G\n"
         "  ddpctl plan job.yaml --ranks 4 --link 100M        # CPUs: measures a step here",
     .options = options,

@@ -69,8 +69,8 @@ const struct command cmd_resize = {
         "NODES is N, or MIN:MAX for a job that grows and shrinks with the cluster. If the job has more nodes\n"
         "than that, it stops now and continues on NODES. If it has fewer, it keeps running until enough nodes\n"
         "are free. A train job writes a snapshot and continues from it; a command gets SIGTERM and is started\n"
-        "again. This does not count as a restart. A job that waits for some nodes' parts of its snapshots\n"
-        "starts at once. If NODES is at most the number of nodes that have their parts, it leaves the others out.",
+        "again. This does not count as a restart. If the job waits for nodes that lack their parts of\n"
+        "its snapshots, it starts at once; if enough other nodes have theirs, it runs on those only.",
     .least = 2,
     .most = 2,
     .run = cmd_resize_run,

@@ -85,7 +85,7 @@ static void top_run_live(struct link *link)
     char bytes[256];
     int64_t next_ms = 0, said_ms = 0;
 
-    top_redraw(&fetched, &state); /* the first screen, also if the coordinator has not answered */
+    top_redraw(&fetched, &state); /* the first screen, even if the coordinator has not answered */
     for (bool more = true; more;) {
         if (clock_boot_ms() >= next_ms) {
             top_fetch(&fetched, link, &state);

@@ -95,7 +95,7 @@ static void terminal_take(struct run_terminal *t, const struct termios *program)
     if (!t->raw)
         user_modes = now;
     raw = terminal_raw_modes(program);
-    /* also if a shell has set other modes meanwhile, as it does when it continues a stopped process */
+    /* even if a shell has set other modes meanwhile, as it does when it continues a stopped process */
     if (t->raw && now.c_lflag == raw.c_lflag && now.c_iflag == raw.c_iflag && now.c_oflag == raw.c_oflag)
         return;
     user_modes_changed = 1;

@@ -14,7 +14,7 @@ void screen_place(const Ddp__V1__JobStatus *job, struct buf *out);      /* "box1
  * other ranks that failed by themselves, with "  | " before each. probe: as for failed_ranks_find. */
 void screen_failure(const Ddp__V1__JobStatus *job, const Ddp__V1__ProbeJobReply *probe,
                     const struct term *term, struct buf *out);
-/* The first line of it. whole: with the message of the error file also if the rank's last line on stderr says the same. */
+/* The first line of it. whole: with the message of the error file even if the rank's last line on stderr says the same. */
 void screen_failure_line(const Ddp__V1__Failure *failure, bool whole, struct buf *out);
 /* True if the job failed because a rank's program did not start. Then there is no output to show. */
 bool screen_could_not_start(const Ddp__V1__JobStatus *job);

@@ -40,8 +40,10 @@ enum err_code account_check(const char *user, const char *node, struct err *e)
     if (!account)
         return err_set(e, ERR_NOT_FOUND, "no account %s on %s", user, node);
     if (account->pw_uid < ACCOUNTS_FIRST_UID)
-        return err_set(e, ERR_PERMISSION_DENIED, "jobs of %s are not run on %s: its uid %u there is below %d",
-                       user, node, (unsigned)account->pw_uid, ACCOUNTS_FIRST_UID);
+        return err_set(
+            e, ERR_PERMISSION_DENIED,
+            "jobs of %s are not run on %s: the uid %u of this account is below %d; submit under an ordinary account",
+            user, node, (unsigned)account->pw_uid, ACCOUNTS_FIRST_UID);
     return ERR_OK;
 }
 

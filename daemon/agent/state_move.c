@@ -27,9 +27,9 @@ static enum err_code moved_check(const char *from, const char *old, const char *
         return err_sys(e, errno, "move %s back to %s", new, old);
     return err_set(
         e, ERR_FAILED_PRECONDITION,
-        "%s: belongs to uid %u, so this agent's former state is not taken over: remove it, or, if nobody "
-        "else wrote there, run `cd %s && chown -R -h %u instance run wish gpus.json`",
-        old, (unsigned)st.st_uid, from, (unsigned)geteuid());
+        "%s belongs to uid %u, so this agent does not take over its earlier state from there. If only ddp wrote there, run "
+        "`cd %s && chown -R -h %u instance run wish gpus.json`; otherwise remove %s",
+        old, (unsigned)st.st_uid, from, (unsigned)geteuid(), old);
 }
 
 static enum err_code state_entry_move(const char *from, const char *to, const char *name, struct err *e)

@@ -31,7 +31,9 @@ enum err_code wish_open(struct wish_store *out, const char *state, struct err *e
     if (!file_exists(out->path))
         return ERR_OK;
     if (wish_read(out->path, &out->wish, e)) {
-        err_wrap(e, "the kept wish (remove the file when no worker runs on this node any more)");
+        err_wrap(
+            e,
+            "the saved orders of the coordinator (remove the file when no worker runs on this node any more)");
         wish_close(out);
         return e->code;
     }
@@ -61,14 +63,15 @@ static enum err_code wish_copy(const Ddp__V1__Wish *wish, Ddp__V1__Wish **out, s
 static enum err_code wish_check(const Ddp__V1__Wish *kept, const Ddp__V1__Wish *wish, struct err *e)
 {
     if (kept && strcmp(kept->cluster_id, wish->cluster_id))
-        return err_set(e, ERR_FAILED_PRECONDITION,
-                       "this node belongs to cluster %.8s, but the wish to %.8s: to move the node, "
-                       "run ddp-agent --rejoin",
-                       kept->cluster_id, wish->cluster_id);
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "this node belongs to cluster %.8s, but its orders come from cluster %.8s: to move the node, "
+            "run ddp-agent --rejoin",
+            kept->cluster_id, wish->cluster_id);
     if (kept &&
         (wish->epoch < kept->epoch || (wish->epoch == kept->epoch && wish->revision < kept->revision)))
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "wish %" PRId64 ".%" PRId64 " is older than the kept one, %" PRId64 ".%" PRId64,
+                       "orders %" PRId64 ".%" PRId64 " are older than the saved ones, %" PRId64 ".%" PRId64,
                        wish->epoch, wish->revision, kept->epoch, kept->revision);
     return ERR_OK;
 }

@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "daemon/coordinator/config.h"
 
-/* `ddp-coordinator backup [FILE]`: copies the database, also while the coordinator runs, and prints the
+/* `ddp-coordinator backup [FILE]`: copies the database, even while the coordinator runs, and prints the
  * copy's path. file NULL: a new file in the backup directory. */
 MUST_CHECK enum err_code backup_command(const struct config *c, const char *file, struct err *e);
 

@@ -35,7 +35,7 @@ struct device_rates {
 /* Chooses sizes that take a time that suits the device. Rates of devices can be compared only if the sizes are the same, so one
  * process chooses for all. */
 MUST_CHECK enum err_code rates_choose_sizes(struct device *d, struct rate_sizes *out, struct err *e);
-/* The caller must call rates_close also after an error. */
+/* The caller must call rates_close even after an error. */
 MUST_CHECK enum err_code rates_open(struct device_rates *r, struct device *d, const struct rate_sizes *sizes,
                                     struct err *e);
 void rates_close(struct device_rates *r);

@@ -164,7 +164,7 @@ struct engine_config {
     /* The arrays that snapshots of other strategies may have or lack; the last is NULL. */
     const char *optional[ENGINE_MAX_EXTRA + 1];
 };
-/* Opens device and data. The caller must call engine_close also after an error. FAILED_PRECONDITION: the job
+/* Opens device and data. The caller must call engine_close even after an error. FAILED_PRECONDITION: the job
  * wants a GPU, and there is none. */
 MUST_CHECK enum err_code engine_open(struct engine *n, const struct engine_config *config, struct err *e);
 void engine_close(struct engine *n);

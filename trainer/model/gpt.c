@@ -205,7 +205,7 @@ size_t gpt_logits_bytes(size_t memory, size_t needed)
 
 /* Decides how memory is used that need not be used. First the outputs of all activation functions are kept for backward,
  * which otherwise computes them again from z; then the chunks of logits grow. Both depend on the size of the device's
- * memory, not on how much is free, because they change the lowest bits: GPUs of one kind do the same, also after a
+ * memory, not on how much is free, because they change the lowest bits: GPUs of one kind do the same, even after a
  * restart. If layers are computed again, both are still chosen as if they were not, so that the bits are the same; unless
  * the memory is too small for that. */
 static void spend_memory(struct gpt *g)

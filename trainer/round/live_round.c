@@ -242,7 +242,7 @@ static enum err_code timed_round_share(struct trainer *t, const struct live_clai
         dealer++;
     dealer = dealer < world ? dealer : source;
     struct {
-        bool given; /* also if the run has resumed, and a snapshot had the row */
+        bool given; /* even if the run has resumed, and a snapshot had the row */
         int64_t fewest;
         struct deal row;
     } head = {n->share.given || n->deal.count > 0, n->share.given ? n->fewest_updates : n->optim->steps,

@@ -44,7 +44,7 @@ struct divided_file {
     size_t next;
     uint64_t digest;
 };
-/* path: snapshot_part_path. The caller must call divided_close also after an error. FAILED_PRECONDITION: these are not moments of
+/* path: snapshot_part_path. The caller must call divided_close even after an error. FAILED_PRECONDITION: these are not moments of
  * this layout. */
 MUST_CHECK enum err_code divided_open(struct divided_file *d, const char *path,
                                       const struct snapshot_layout *l, struct err *e);

@@ -16,7 +16,7 @@ MUST_CHECK enum err_code jobs_find(struct link *link, char *const *references, s
 MUST_CHECK enum err_code job_find(struct link *link, const char *command, const char *reference, int64_t *job,
                                   struct err *e);
 
-/* Opens the connection, and runs the action for each job that the arguments name, also after one has failed. Returns
+/* Opens the connection, and runs the action for each job that the arguments name, even after one has failed. Returns
  * EXIT_DONE if all succeeded, and else the exit code of the first failure. one_for: the command, if it takes one job only;
  * NULL: it takes several. */
 int jobs_run(struct invocation *in, const char *one_for,

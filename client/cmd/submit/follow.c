@@ -106,7 +106,7 @@ static void follower_take_output(struct follower *f, const Ddp__V1__LogData *dat
     f->unread |= !output_targets_put(&f->merge);
 }
 
-/* Opens the output, also after the coordinator was away. If the user may not read it, only states are shown. */
+/* Opens the output, even after the coordinator was away. If the user may not read it, only states are shown. */
 static void follower_open_output(struct follower *f)
 {
     const int64_t now = clock_boot_ms();

@@ -35,7 +35,8 @@ static enum err_code host_duties_check_nodes(struct host_duties *d, int64_t now,
     }
     if (!d->short_ms) {
         d->short_ms = now;
-        buf_printf(&line, "ddpctl: %zu of %lld nodes left, waiting %lld s for another at %s\n",
+        buf_printf(&line,
+                   "ddpctl: only %zu of %lld nodes are still here, waiting up to %lld s for another at %s\n",
                    d->member->status->n_nodes, (long long)r->nodes_min, (long long)r->join_timeout_ms / 1000,
                    d->address);
         stderr_put(&line);
@@ -43,7 +44,8 @@ static enum err_code host_duties_check_nodes(struct host_duties *d, int64_t now,
     if (d->gave_up || now - d->short_ms < r->join_timeout_ms)
         return ERR_OK;
     buf_clear(&line);
-    buf_printf(&line, "%zu of %lld nodes left (", d->member->status->n_nodes, (long long)r->nodes_min);
+    buf_printf(&line, "only %zu of %lld nodes are still here (", d->member->status->n_nodes,
+               (long long)r->nodes_min);
     run_membership_list(d->member, &line);
     buf_printf(&line, "), no other joined within %lld s", (long long)r->join_timeout_ms / 1000);
     return host_duties_give_up(d, line.data, e);

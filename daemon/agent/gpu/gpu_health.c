@@ -45,7 +45,7 @@ static void xid_record(struct gpu_health *h, int xid, int64_t wall_ms)
 
     h->sick = true;
     h->lost |= xid == XID_OFF_THE_BUS;
-    snprintf(h->problem, sizeof(h->problem), "Xid %d at %s (%s): %s, then undrain", xid, at.text,
+    snprintf(h->problem, sizeof(h->problem), "Xid %d at %s (%s): %s, then run ddpctl undrain", xid, at.text,
              gpu_xid_meaning(xid), xid_remedy(xid));
 }
 
@@ -68,21 +68,24 @@ static void health_check_state(struct gpu_health *h, const struct nvml_reading *
 
     if (r->lost && !h->lost) { /* Xid 79 may have reported the loss already */
         h->sick = h->lost = true;
-        snprintf(h->problem, sizeof(h->problem), "%s at %s: power-cycle, then undrain",
+        snprintf(h->problem, sizeof(h->problem), "%s at %s: power-cycle, then run ddpctl undrain",
                  r->why[0] ? r->why : "fell off the bus", at.text);
     }
     if (h->sick)
         return;
     if (r->stuck)
         snprintf(h->problem, sizeof(h->problem),
-                 "needs a reset, the driver said at %s: reset the GPU, then undrain", at.text);
+                 "needs a reset, the driver said at %s: reset the GPU, then run ddpctl undrain", at.text);
     else if (r->ecc_errors > 0)
         snprintf(h->problem, sizeof(h->problem),
-                 "%" PRId64 " memory errors that ECC did not correct at %s: reset the GPU, then undrain",
+                 "%" PRId64
+                 " memory errors that ECC did not correct at %s: reset the GPU, then run ddpctl undrain",
                  r->ecc_errors, at.text);
     else if (r->mig)
-        snprintf(h->problem, sizeof(h->problem),
-                 "is in MIG mode, which ddp does not use: run nvidia-smi -i %d -mig 0, then undrain", index);
+        snprintf(
+            h->problem, sizeof(h->problem),
+            "is in MIG mode, which ddp does not use: run nvidia-smi -i %d -mig 0, then run ddpctl undrain",
+            index);
     h->sick = h->problem[0] != '\0';
 }
 

@@ -14,8 +14,8 @@
  * then makes it sick again. */
 
 struct gpu_health {
-    /* For people: "Xid 79 at 14:02 (fell off the bus): power-cycle, then undrain"; "": no problem. */
-    char problem[160];
+    /* For people: "Xid 79 at 14:02 (fell off the bus): power-cycle, then run ddpctl undrain"; "": no problem. */
+    char problem[192];
     char notice[64]; /* for people, of a GPU that is well: "is slowed down by heat" */
     bool sick;
     bool lost; /* it fell off the bus: workers on it cannot go on */

@@ -23,7 +23,7 @@ struct log_expiry_options {
 struct log_expiry_timer *log_expiry_timer_create(struct uv_loop_s *loop,
                                                  const struct log_expiry_options *options);
 /* The job was deleted: its logs are removed as soon as none of its processes is left here, and each pass
- * tries again what could not be removed, also after a restart of the agent. */
+ * tries again what could not be removed, even after a restart of the agent. */
 void log_expiry_timer_delete(struct log_expiry_timer *t, int64_t job);
 /* NULL is fine. A pass that is under way ends first: run the loop once more. */
 void log_expiry_timer_free(struct log_expiry_timer *t);

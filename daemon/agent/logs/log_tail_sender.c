@@ -7,7 +7,7 @@
 #include "daemon/agent/logs/log_dates.h"
 #include "daemon/agent/logs/log_file.h"
 
-#define HURRY_MS 100    /* at least between two passes, also if many workers end */
+#define HURRY_MS 100    /* at least between two passes, even if many workers end */
 #define MESSAGE_COST 64 /* bytes that a message counts beside its data */
 #define RUN_COST 12     /* and for each time in it */
 

@@ -377,15 +377,16 @@ static void charge_late(struct core *core, struct job *job, const char *given_up
         return; /* it is stopping for another reason */
     if (job->r.restarts_used >= job->spec.max_restarts) {
         emit_event(core, job, "survivors_ended",
-                   "no rank of generation %" PRId64 " goes on%s%s, and all %" PRId64 " restarts are used",
+                   "no rank of generation %" PRId64 " can continue%s%s, and all %" PRId64
+                   " restarts are used",
                    g->r.number, because, reason, job->spec.max_restarts);
         begin_job_stop(core, job, JOB_FAILED, failure_exit_code(g), false, why);
         return;
     }
     charge_restart(core, job);
     emit_event(core, job, "survivors_ended",
-               "no rank of generation %" PRId64 " goes on%s%s: restart %" PRId64 " of %" PRId64, g->r.number,
-               because, reason, job->r.restarts_used, job->spec.max_restarts);
+               "no rank of generation %" PRId64 " can continue%s%s: restart %" PRId64 " of %" PRId64,
+               g->r.number, because, reason, job->r.restarts_used, job->spec.max_restarts);
     notice_job(core, job, NOTICE_RESTARTED, "%s: restart %" PRId64 " of %" PRId64, why, job->r.restarts_used,
                job->spec.max_restarts);
     fault_open(core, job, true, why);

@@ -152,7 +152,7 @@ static bool choose_live_source(struct generation *g)
         return false;
     g->r.source_generation = g->r.number - 1;
     g->r.source_step = newest;
-    /* no digest: this tells it from a snapshot, also after a restart (core_generation_is_live) */
+    /* no digest: this tells it from a snapshot, even after a restart (core_generation_is_live) */
     free(steal(g->r.source_digest));
     free(steal(g->r.source_path));
     return true;
@@ -527,7 +527,7 @@ void rendezvous_watch(struct core *core, const struct core_event *event)
     keep_readiness(core, w.spawn, current ? event->watch.ready : 0, current ? event->watch.gathered : 0);
     quorum_arrived(core, w.spawn, current ? event->watch.arrived : 0, current && event->watch.holds);
     if (!w.spawn->stays && spawn_is_between(w.spawn)) /* it counted as a survivor before it could say this */
-        generation_lose_survivor(core, w.spawn, "this worker does not go on");
+        generation_lose_survivor(core, w.spawn, "this worker cannot continue in the next generation");
     if (event->watch.record) /* else nothing can be decided now */
         w.spawn->broken_generation = current && event->watch.broken ? event->watch.generation : 0;
     if (!tell_watcher(core, &w))

@@ -9,8 +9,8 @@
  * committed since; it changes no snapshot. A refusal is not in the records: the commit is judged again.
  *
  * Stop: when the generation drains, its ranks learn that they are to stop, but not where: no rank may already be past
- * that step. Each rank promises to go on past no step from P on before it hears from us. The step is the largest P, named
- * when all living ranks have promised: each of them is before it or at it. A rank that comes to its P earlier promises a
+ * that step. Each rank names a step P and promises to wait there until we have answered. When all living ranks have
+ * promised, we choose the largest P as the step: each of them is before it or at it. A rank that comes to its P earlier promises a
  * larger one, and goes on when we have answered, with that promise or with the step. So a rank waits for the coordinator
  * only and never for another rank, which might wait for it. The step is durable: some ranks may have stopped there when
  * the coordinator restarts. */

@@ -21,8 +21,9 @@ static char **status_notes_add_unknown_jobs(struct service *s, char **notes)
             continue;
         for (size_t k = 0; k < node.unknown_count; k++) {
             CLEANUP(free_text)
-            char *text = xasprintf("%s runs job %lld, which this coordinator does not know", names[i],
-                                   (long long)node.unknown_jobs[k]);
+            char *text = xasprintf(
+                "%s runs job %lld, which this coordinator does not know: ddp-agent --rejoin there ends all jobs of the node",
+                names[i], (long long)node.unknown_jobs[k]);
             notes = strv_append(notes, text);
         }
         core_node_status_release(&node);

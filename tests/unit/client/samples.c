@@ -219,7 +219,8 @@ void sample_nodes(Ddp__V1__ListNodesReply *reply)
         gpu_memory[i].memory_bytes = INT64_C(139) << 30;
         gpu_memory[i].index = i % 8;
         gpu_memory[i].healthy = i != 9;
-        gpu_memory[i].problem = i == 9 ? TEXT("Xid 79 at 14:02: power-cycle, then undrain") : TEXT("");
+        gpu_memory[i].problem =
+            i == 9 ? TEXT("Xid 79 at 14:02: power-cycle, then run ddpctl undrain") : TEXT("");
         gpu_memory[i].temperature = i < 8 ? 54 + i : 0;
         gpu_memory[i].power_watts = i < 8 ? 540 : 0;
         gpu_memory[i].utilisation = i < 8 ? 0.9 : 0;

@@ -89,7 +89,7 @@ MUST_CHECK enum err_code coll_end(struct coll_group *g, struct err *e);
 /* Ends the device's own collectives alone, because a device has one communicator at a time. Aborts still reach the group, which can
  * still be used for values of the host. ABORTED: the group is over. */
 MUST_CHECK enum err_code coll_leave_device(struct coll_group *g, struct err *e);
-void coll_close(struct coll_group *g); /* also after an abort; NULL is fine */
+void coll_close(struct coll_group *g); /* even after an abort; NULL is fine */
 
 /* Sets a flag and wakes every waiter. Ignored if `generation` is older than the group's. Must not run during
  * coll_close: a thread that cannot exclude this uses coll_listener_abort. */

@@ -1,6 +1,6 @@
 /* A call is one incoming and one outgoing byte stream. Each is a list of pieces of the caller's memory: a header
- * (which call the sender believes this is), then data. A piece to send is this rank's own data, or data that comes in
- * before; of that, each byte can be sent when it was received (and added). There is no other order between the two
+ * (which call the sender believes this is), then data. A piece to send is this rank's own data, or data that this
+ * call receives, of which each byte can be sent as soon as it was received (and added). There is no other order between the two
  * streams, so both directions stay busy, and no step waits for the end of a message.
  *
  * Failure: end of file or reset on either socket. A rank that sees a failure ends its group, which shuts all of its

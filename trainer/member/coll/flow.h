@@ -27,7 +27,7 @@ struct flow_config {
     struct coll_listener *listener;
     int64_t deadline;
 };
-/* Sets *out as soon as there is something to close, also if it fails. */
+/* Sets *out as soon as there is something to close, even if it fails. */
 MUST_CHECK enum err_code flow_open(struct flow **out, struct coll_group *g, const struct flow_config *config,
                                    struct err *e);
 /* A flow over connections that the handshake made; it owns them from here on. */

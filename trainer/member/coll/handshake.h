@@ -23,7 +23,7 @@ struct coll_handshake {
     int64_t deadline; /* CLOCK_BOOTTIME, ms */
 };
 
-/* Sets m->out and m->in to nonblocking sockets. The caller owns them, also after an error. DEADLINE_EXCEEDED:
+/* Sets m->out and m->in to nonblocking sockets. The caller owns them, even after an error. DEADLINE_EXCEEDED:
  * a rank did not connect in time; the message names it. ABORTED: the group is over, or the peer of a watched
  * connection closed it. */
 MUST_CHECK enum err_code coll_handshake_run(struct coll_handshake *m, struct err *e);

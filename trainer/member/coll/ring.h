@@ -6,7 +6,7 @@
 /* A ring over the nodes: this rank sends to the rank with the same local number on the next node, and
  * receives from the rank with that number on the previous node. All ranks of a ring make the same calls. */
 
-/* Sets g->ring as soon as there is something to close, also if it fails. */
+/* Sets g->ring as soon as there is something to close, even if it fails. */
 MUST_CHECK enum err_code ring_open(struct coll_group *g, struct coll_listener *listener, int64_t deadline,
                                    struct err *e);
 void ring_close(struct coll_group *g);

@@ -29,7 +29,7 @@ enum shm_kind {
 #define SHM_MAIL 4096           /* bytes of one mailbox */
 #define SHM_STAGE (256u * 1024) /* bytes of one staging area */
 
-/* Sets g->shm as soon as there is something to close, also if it fails. */
+/* Sets g->shm as soon as there is something to close, even if it fails. */
 MUST_CHECK enum err_code shm_open_node(struct coll_group *g, struct coll_listener *listener, int64_t deadline,
                                        struct err *e);
 void shm_close(struct coll_group *g);

@@ -20,7 +20,7 @@
  *     formation_join      by the link: rank, world size, peers, key
  *     formation_form      the group, with the caller's arrays attached to it, and the strategy
  *     ...
- *     formation_end       also after any of these failed; then formation_listen again for the next */
+ *     formation_end       even after any of these failed; then formation_listen again for the next */
 
 struct formation {
     struct coll_listener *listener;

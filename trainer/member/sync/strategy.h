@@ -23,7 +23,7 @@ struct sync_ops {
     bool (*wants_pairs)(const struct sync_spec *spec, int world_size); /* see sync_wants_pairs; NULL: false */
 
     enum err_code (*open)(struct sync *s, struct err *e);
-    void (*close)(struct sync *s); /* also after a failed open, and after an abort */
+    void (*close)(struct sync *s); /* even after a failed open, and after an abort */
 
     /* For sync_tune. The strategy and its arrays are the same with `to`; check_tune checks the rest, and changes
      * nothing. tuned: config.spec has changed. */

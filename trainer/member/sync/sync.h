@@ -80,13 +80,13 @@ struct sync_config {
 
 MUST_CHECK enum err_code sync_open(struct sync **out, struct coll_group *group,
                                    const struct sync_config *config, struct err *e);
-/* Call it after coll_end and before coll_close, also after an abort: it frees memory of the device, which waits for a
+/* Call it after coll_end and before coll_close, even after an abort: it frees memory of the device, which waits for a
  * sum that a lost peer has left unfinished. NULL is fine. */
 void sync_close(struct sync *s);
 
-/* Goes on by other values of the same strategy: every, outer_lr, outer_momentum, mix, overlap, and warm while its
+/* Continues with other values of the same strategy: every, outer_lr, outer_momentum, mix, overlap, and warm while its
  * steps of all-reduce last, or lower than it was. All ranks call it with equal values between the same two steps, at a
- * boundary: where sync_voted is true. A round that has begun ends by the new `every`, at the latest at the next step.
+ * boundary: where sync_voted is true. A round that has begun ends according to the new `every`, at the latest at the next step.
  * `auto` changes nothing. The result is that of sync_save, sync_open with these values, and sync_load. On an error nothing has changed.
  * FAILED_PRECONDITION: the values need another strategy or other arrays (job_sync_check_change), or an exchange is under
  * way. */
@@ -222,7 +222,7 @@ struct sync_state {
     int64_t local_samples, global_samples;
     /* 1 + the fragment whose turn it is, and the steps of its turn; 0: `steps` tells, as in snapshots of earlier versions */
     int64_t turn, turn_steps;
-    bool uneven; /* parameters differ between ranks also when steps is 0 */
+    bool uneven; /* parameters differ between ranks even when steps is 0 */
     /* Not in snapshots: */
     int64_t rounds; /* exchanges that the group has made */
     bool apart;     /* ranks make steps of their own; false: all hold the same after each step */

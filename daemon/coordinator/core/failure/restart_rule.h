@@ -15,7 +15,7 @@ enum restart_refusal {
 /* Whether an exit is an error of the program rather than a fault of its surroundings: it ended by itself, with an
  * exit code that no signal explains and that does not say "try again". */
 bool restart_rule_is_error(const struct spawn *s, const struct spawn_fact *fact);
-/* The number of the signal that ended a process, also if a shell reports it as exit code 128 + N; 0: none did. */
+/* The number of the signal that ended a process, even if a shell reports it as exit code 128 + N; 0: none did. */
 int restart_rule_signal(int code, int signal);
 /* Whether a GPU of the worker, which may be dead, is known to be sick. */
 bool restart_rule_gpu_is_sick(const struct spawn *s);

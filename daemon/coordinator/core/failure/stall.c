@@ -420,7 +420,7 @@ static void give_up_worker(struct core *core, struct spawn *s)
     snprintf(note, sizeof(note),
              "pid %" PRId64 " of job %" PRId64
              " (rank %d) is stuck in the kernel and cannot be killed: check its "
-             "disks, or reboot, then undrain",
+             "disks, or reboot, then run ddpctl undrain",
              s->r.pid, s->r.job, s->rank->r.rank);
     emit_event(core, s->job, "rank_stuck",
                "rank %d on %s is stuck in the kernel and cannot be killed; the node is drained",

@@ -128,14 +128,14 @@ static enum err_code check_hello(const struct core *core, const struct core_hell
     if (hello->epoch > core->config.epoch && !hello->keeps_cards)
         return err_set(
             e, ERR_FAILED_PRECONDITION,
-            "node %s has a wish of epoch %" PRId64 ", but this coordinator is at epoch %" PRId64
-            ": its records are older than the node's; to let the node join anyway, run ddp-agent --rejoin "
+            "node %s has orders of epoch %" PRId64 ", but this coordinator is at epoch %" PRId64
+            ": the coordinator's records are older than the node's; to let the node join anyway, run ddp-agent --rejoin "
             "there, which ends the node's jobs",
             hello->node, hello->epoch, core->config.epoch);
     /* our epoch is raised above the node's and never lowered: one made-up number must not use up the range */
     if (hello->epoch < 0 || hello->epoch - core->config.epoch > EPOCHS_APART)
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "node %s has a wish of epoch %" PRId64 ", but this coordinator is at epoch %" PRId64
+                       "node %s has orders of epoch %" PRId64 ", but this coordinator is at epoch %" PRId64
                        ", and no backup is that old; to let the node join anyway, run ddp-agent --rejoin "
                        "there, which ends the node's jobs",
                        hello->node, hello->epoch, core->config.epoch);

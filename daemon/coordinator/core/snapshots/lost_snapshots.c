@@ -7,7 +7,7 @@
  * nodes are asked whether the files are there. As soon as a node has them, the job is placed with that node
  * among its nodes. Files that exist but cannot be loaded would start a new generation each time, so the pause
  * doubles then. If only an older snapshot than the newest is offered, the job starts from it, and an event
- * says so. A snapshot with parts that some node of the generation lacks counts as lost (offered_parts.h), also if the
+ * says so. A snapshot with parts that some node of the generation lacks counts as lost (offered_parts.h), even if the
  * coordinator has no record of it: another coordinator may have committed it. The wait for it ends when those nodes have
  * their files again, or are gone or drained, or when a user resizes the job. If a snapshot needs all of its parts, only the return of
  * those nodes ends the wait, and the job is placed with one of them. */

@@ -4,7 +4,7 @@
 #include "daemon/coordinator/core/model.h"
 
 /* Which parts of an offered snapshot a generation has. A node offers a snapshot only if all parts that lie on the node
- * are good, and names the nodes that wrote the others. So a part is here if any rank's offer does not miss it. */
+ * are good, and names the nodes that wrote the others. So a part is here if at least one rank's offer does not list it as missing. */
 
 /* The generation keeps the names of nodes that its ranks' offers bring, until it has formed or ended. INVALID_ARGUMENT if these
  * offers have more names than those of a real job, or if a name is not one of a node. */

@@ -418,7 +418,7 @@ static void the_worst_xid_is_reported(void **state)
     assert_true(gpu_health_update(&h, &r, 1, 0));
     assert_true(h.sick && h.lost);
     assert_non_null(strstr(h.problem, "Xid 79 at "));
-    assert_non_null(strstr(h.problem, "power-cycle, then undrain"));
+    assert_non_null(strstr(h.problem, "power-cycle, then run ddpctl undrain"));
     memset(r.xids, 0, sizeof(r.xids));
     r.lost = true; /* the same loss, now without an Xid */
     assert_false(gpu_health_update(&h, &r, 1, 0));

@@ -148,7 +148,7 @@ static enum err_code open_comm(struct comm *_Atomic *out, struct device *d, cons
     c->stall_ms = config->stall_ms > 0 ? config->stall_ms : STALL_MS;
     c->watch = config->watch;
     c->watch_arg = config->watch_arg;
-    /* From here on another thread may abort the communicator, and the caller must close it, also after an error. */
+    /* From here on another thread may abort the communicator, and the caller must close it, even after an error. */
     atomic_store(out, c);
     if (comm_open_streams(c, e) || (config->bf16 && comm_open_room(c, e))) {
         c->first_error = *e;

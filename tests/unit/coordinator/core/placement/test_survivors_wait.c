@@ -76,7 +76,7 @@ static void a_job_that_finds_no_place_gives_its_survivors_up(void **state)
     assert_true(
         fixture_said(f, "generation 1 closed (2 of 4 ranks can go on; replacement 1 of 20 in a day)"));
     assert_true(fixture_said(
-        f, "no rank of generation 1 goes on because the job cannot be placed on the free nodes now: "
+        f, "no rank of generation 1 can continue because the job cannot be placed on the free nodes now: "
            "restart 1 of 3"));
     assert_int_equal(fixture_job(f, other), JOB_QUEUED);
 }
