@@ -50,6 +50,27 @@ static void former_logs_note(const struct agent *a)
         log_warn("cluster_not_noted", "why=%s", LOG_Q(e.msg));
 }
 
+/* Reports that this agent could not send go to the next one. */
+static void reports_save(struct agent *a)
+{
+    CLEANUP(free_text) char *path = paths_join(a->settings->state, "reports");
+    struct err e;
+
+    if (report_queue_save(&a->reports, path, &e))
+        log_warn("reports_not_saved", "count=%zu why=%s", a->reports.count, LOG_Q(e.msg));
+}
+
+static void reports_load(struct agent *a)
+{
+    CLEANUP(free_text) char *path = paths_join(a->settings->state, "reports");
+    struct err e;
+
+    if (a->settings->rejoin) /* the new cluster has other jobs of these numbers */
+        (void)unlink(path);
+    else if (report_queue_load(&a->reports, path, &e))
+        log_warn("reports_not_loaded", "why=%s", LOG_Q(e.msg));
+}
+
 static enum err_code state_open(struct agent *a, struct err *e)
 {
     CLEANUP(free_text) char *lock = paths_join(a->settings->state, "agent.lock");
@@ -63,6 +84,7 @@ static enum err_code state_open(struct agent *a, struct err *e)
         return e->code;
     a->wish.brief = a->cards.brief = a->settings->lifeline >= 0;
     former_logs_note(a);
+    reports_load(a);
     if (!a->settings->rejoin)
         return ERR_OK;
     cards_forget(&a->cards);
@@ -263,6 +285,9 @@ void agent_parts_release(struct agent *a)
     log_tail_sender_free(a->log_tails);
     log_limit_timer_free(a->log_limits);
     log_expiry_timer_free(a->log_expiry);
+    if (a->lock_fd >= 0 &&
+        a->settings->lifeline < 0) /* the agent of a run is the only one of its state directory */
+        reports_save(a);
     report_queue_release(&a->reports);
     wish_close(&a->wish);
     cards_close(&a->cards);

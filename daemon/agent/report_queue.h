@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/err.h"
 #include "base/worker/metric.h"
 #include "proto/ddp.pb-c.h"
 
@@ -28,5 +29,10 @@ void report_queue_batch(const struct report_queue *r, Ddp__V1__Reports *out,
                         Ddp__V1__Report *items[REPORT_BATCH_COUNT]);
 void report_queue_sent(struct report_queue *r, const Ddp__V1__Reports *batch);
 void report_queue_release(struct report_queue *r);
+
+/* The reports and their number of dropped lines in a file, for the next agent. An empty queue writes no file. */
+MUST_CHECK enum err_code report_queue_save(const struct report_queue *r, const char *path, struct err *e);
+/* Appends what the file has, and removes the file, even if it is damaged (DATA_LOSS). OK if there is no file. */
+MUST_CHECK enum err_code report_queue_load(struct report_queue *r, const char *path, struct err *e);
 
 #endif

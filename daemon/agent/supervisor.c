@@ -12,7 +12,8 @@
 #include "daemon/supervisor/protocol/record.h"
 #include "daemon/supervisor/protocol/socket.h"
 
-#define TURN 256 /* messages of one supervisor before the others get their turn */
+#define TURN 256      /* messages of one supervisor before the others get their turn */
+#define LAST_TURNS 64 /* before the connection closes */
 
 struct supervised_spawn *supervisor_find_spawn(struct supervisor *supervisor, int64_t spawn)
 {
@@ -147,12 +148,9 @@ static void message_take(struct supervisor *supervisor, const struct control_mes
     }
 }
 
-static void on_supervisor_readable(uv_poll_t *poll, int status, int events)
+/* Takes up to TURN messages. Returns false when there is none left, or the connection is lost. */
+static bool supervisor_hear(struct supervisor *supervisor)
 {
-    struct supervisor *supervisor = poll->data;
-
-    (void)status;
-    (void)events;
     for (int i = 0; supervisor->fd >= 0 && i < TURN; i++) {
         CLEANUP(control_message_release) struct control_message m;
         struct err e;
@@ -162,15 +160,30 @@ static void on_supervisor_readable(uv_poll_t *poll, int status, int events)
             message_take(supervisor, &m);
             break;
         case ERR_UNAVAILABLE:
-            return;
+            return false;
         case ERR_INVALID_ARGUMENT: /* a message of another version; the next message may be valid */
             log_warn("control_message_refused", "job=%" PRId64 " why=%s", supervisor->job, LOG_Q(e.msg));
             break;
         default:
             supervisor_lost(supervisor);
-            return;
+            return false;
         }
     }
+    return supervisor->fd >= 0;
+}
+
+static void on_supervisor_readable(uv_poll_t *poll, int status, int events)
+{
+    (void)status;
+    (void)events;
+    (void)supervisor_hear(poll->data);
+}
+
+void supervisor_let_go(struct supervisor *supervisor)
+{
+    for (int i = 0; i < LAST_TURNS && supervisor_hear(supervisor); i++)
+        ;
+    supervisor_disconnect(supervisor);
 }
 
 void supervisor_connected(struct supervisor *supervisor, int fd)

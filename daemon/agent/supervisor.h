@@ -52,6 +52,8 @@ MUST_CHECK enum err_code supervisor_load_records(struct supervisor *s, struct er
 
 void supervisor_connected(struct supervisor *s, int fd); /* takes fd, and listens to it */
 void supervisor_disconnect(struct supervisor *s);
+/* The same, but first takes what the supervisor has sent: reports would be lost with the connection. */
+void supervisor_let_go(struct supervisor *s);
 
 struct supervised_spawn *supervisor_find_spawn(struct supervisor *s, int64_t spawn); /* NULL: not known */
 struct supervised_spawn *supervisor_add_spawn(struct supervisor *s);                 /* zeroed */

@@ -145,7 +145,7 @@ enum err_code supervisors_open(struct supervisors **out, struct uv_loop_s *loop,
 void supervisors_let_go(struct supervisors *all)
 {
     for (size_t i = 0; i < all->count; i++)
-        supervisor_disconnect(all->items[i]);
+        supervisor_let_go(all->items[i]);
 }
 
 void supervisors_close(struct supervisors *all)

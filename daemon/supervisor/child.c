@@ -358,6 +358,31 @@ enum err_code child_fork_idle(const struct spawn_order *order, const char *cgrou
     return ERR_OK;
 }
 
+bool child_node_failed(const struct child_failure *why)
+{
+    switch (why->errnum) {
+    case ENOMEM:
+    case ENFILE:
+    case EMFILE:
+    case EAGAIN:
+    case ENOSPC:
+    case EDQUOT:
+        return true;
+    case EIO: /* a disk, or the connection to a file server; a path that does not exist is the job's own error */
+    case ESTALE:
+    case ENOTCONN:
+    case ETIMEDOUT:
+    case EHOSTDOWN:
+    case EHOSTUNREACH:
+    case EREMOTEIO:
+    case ENODEV:
+    case ENXIO:
+        return true;
+    default:
+        return false;
+    }
+}
+
 enum err_code child_explain(const struct child_failure *why, const struct spawn_order *order,
                             const char *node, struct err *e)
 {

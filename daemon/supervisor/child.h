@@ -56,5 +56,7 @@ struct child_failure {
 };
 enum err_code child_explain(const struct child_failure *why, const struct spawn_order *order,
                             const char *node, struct err *e); /* sets *e and returns its code, never OK */
+/* Whether the node's resources or storage failed, and not the job: the same start may succeed on another node. */
+bool child_node_failed(const struct child_failure *why);
 
 #endif

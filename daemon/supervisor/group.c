@@ -24,10 +24,10 @@
 #include "daemon/supervisor/protocol/socket.h"
 #include "daemon/supervisor/spawn.h"
 #include "daemon/supervisor/store_child.h"
+#include "daemon/supervisor/watchdog.h"
 
 #define LOCK_WAIT_MS 2000      /* a supervisor that is just ending may hold the lock a little longer */
 #define FIRST_ORDER_MS 30000   /* the supervisor ends if no order has come by then */
-#define REPORTS_WAIT_MS 10000  /* after that the coordinator takes the node for lost (node_timeout) */
 #define REPORT_TURN (64 << 10) /* bytes of one pipe before the other pipes get their turn */
 #define TERMINAL_TURN (256 << 10)
 #define REPORT_REST (1 << 20) /* the most that a pipe holds; after this, somebody still writes */
@@ -44,12 +44,12 @@ struct group {
     struct spares spares;
     struct log_watch log_watch;
     struct lease lease;
+    struct watchdog watchdog;
     struct agent_link agent; /* the connection to it */
     int lock_fd, listener, signals;
     bool used;   /* there was a spawn */
     bool ending; /* all workers are being stopped; new orders are ignored */
     int64_t opened;
-    int64_t unheard_since; /* since when all workers have ended and reports wait for an agent; 0: not so */
 };
 
 static enum err_code lock_take(struct group *g, struct err *e)
@@ -89,7 +89,6 @@ static enum err_code signals_open(struct group *g, struct err *e)
 static void agent_attach(struct group *g, int fd)
 {
     agent_link_attach(&g->agent, fd);
-    g->unheard_since = 0;
     for (size_t i = 0; i < g->count; i++)
         g->spawns[i]->dirty = true;
 }
@@ -99,6 +98,34 @@ static void group_add_spawn(struct group *g, struct spawn *s)
     g->spawns = array_grow(g->spawns, g->count, &g->cap, sizeof(*g->spawns));
     g->spawns[g->count++] = s;
     g->used = true;
+}
+
+static char *reports_path(const struct group *g)
+{
+    return xasprintf("%s/reports", g->options.dir);
+}
+
+/* The reports that no agent has read go to a file. They were made before the exit records, which the next agent wants: so it
+ * starts a supervisor, which sends both. */
+static void reports_save(struct group *g)
+{
+    CLEANUP(free_text) char *path = reports_path(g);
+    struct err e;
+
+    if (g->agent.outbox.dropped)
+        log_warn("reports_dropped", "job=%" PRId64 " count=%" PRId64, g->options.job,
+                 g->agent.outbox.dropped);
+    if (!g->options.attached && outbox_save(&g->agent.outbox, path, &e))
+        log_warn("reports_not_saved", "job=%" PRId64 " why=%s", g->options.job, LOG_Q(e.msg));
+}
+
+static void reports_load(struct group *g)
+{
+    CLEANUP(free_text) char *path = reports_path(g);
+    struct err e;
+
+    if (outbox_load(&g->agent.outbox, path, &e))
+        log_warn("reports_not_loaded", "job=%" PRId64 " why=%s", g->options.job, LOG_Q(e.msg));
 }
 
 /* Takes over the records that an earlier supervisor of this job left. */
@@ -130,7 +157,7 @@ enum err_code group_open(struct group **out, const struct group_options *options
     g->opened = clock_boot_ms();
     if (terminal_link_open(&g->site.terminal, options->terminal_fd, e) ||
         file_mkdirs(options->dir, 0700, e) || lock_take(g, e) || records_take(g, e) || signals_open(g, e) ||
-        control_listen(options->dir, &g->listener, e)) {
+        watchdog_open(&g->watchdog, e) || control_listen(options->dir, &g->listener, e)) {
         group_free(g);
         return e->code;
     }
@@ -139,6 +166,7 @@ enum err_code group_open(struct group **out, const struct group_options *options
         group_free(g);
         return err_sys(e, errno, "subreaper");
     }
+    reports_load(g);
     if (options->control_fd >= 0)
         agent_attach(g, options->control_fd);
     *out = g;
@@ -166,6 +194,7 @@ void group_free(struct group *g)
     spares_release(&g->spares);
     log_watch_close(&g->log_watch);
     leftovers_kill();
+    watchdog_close(&g->watchdog);
     agent_link_release(&g->agent);
     close_fd(&g->listener);
     close_fd(&g->signals);
@@ -375,17 +404,31 @@ static int64_t lease_check(struct group *g, int64_t now)
         struct spawn *s = g->spawns[i];
         int64_t term = lease_term(&g->lease, s->order.grace_ms);
 
-        if (spawn_ended(s) || s->fact.lease_expired)
+        /* Without a pid, the worker has ended by itself: its exit code counts, and its leftovers are being killed. */
+        if (spawn_ended(s) || !s->pid || s->fact.lease_expired)
             continue;
         if (now < term) {
             next = term < next ? term : next;
             continue;
         }
-        log_warn("lease_expired", "job=%" PRId64 " spawn=%" PRId64, g->options.job, s->fact.spawn);
         s->fact.lease_expired = true;
         spawn_stop(s, STOP_TERM, lease_end(&g->lease) > now ? lease_end(&g->lease) - now : 0, now);
+        log_warn("lease_expired", "job=%" PRId64 " spawn=%" PRId64, g->options.job, s->fact.spawn);
     }
     return next;
+}
+
+/* Each turn of the loop moves the end of this process. So it comes only if the loop stands still when the lease ends:
+ * a worker that takes long to die does not end its supervisor. */
+static void watchdog_feed(struct group *g, int64_t now)
+{
+    const int64_t end = lease_end(&g->lease);
+    bool lives = false;
+
+    for (size_t i = 0; i < g->count; i++)
+        lives |= !spawn_ended(g->spawns[i]);
+    watchdog_set(&g->watchdog,
+                 lives && lease_held(&g->lease) ? (end > now ? end : now) + WATCHDOG_MARGIN_MS : 0, now);
 }
 
 static int64_t group_tick(struct group *g, int64_t now)
@@ -414,16 +457,6 @@ static int64_t group_tick(struct group *g, int64_t now)
     return spares_at < next ? spares_at : next;
 }
 
-/* Whether to wait for an agent, because reports are queued. They are in memory only; when the supervisor ends, they are lost. */
-static bool reports_wait(struct group *g, int64_t now)
-{
-    if (g->agent.fd >= 0 || !outbox_first(&g->agent.outbox))
-        return false;
-    if (!g->unheard_since)
-        g->unheard_since = now;
-    return now - g->unheard_since < REPORTS_WAIT_MS;
-}
-
 static bool group_is_done(struct group *g, int64_t now)
 {
     for (size_t i = 0; i < g->count; i++)
@@ -441,8 +474,6 @@ static bool group_is_done(struct group *g, int64_t now)
     if (g->agent.fd >= 0 && g->count)
         return false; /* the coordinator has yet to commit an end */
     if (g->agent.fd >= 0 && spares_linger(&g->spares, now))
-        return false;
-    if (reports_wait(g, now))
         return false;
     return g->used || now - g->opened > FIRST_ORDER_MS;
 }
@@ -547,6 +578,9 @@ void group_run(struct group *g)
         group_serve(g, &w);
         workers_reap(g);
         now = clock_boot_ms();
+        watchdog_feed(g, now);
     }
+    watchdog_set(&g->watchdog, 0, now);
+    reports_save(g);
     free(w.fds);
 }

@@ -16,6 +16,7 @@
  *   the agent dies           workers continue; the next agent connects to the socket and is told everything again
  *   no agent comes           the lease runs out: SIGTERM, later SIGKILL; the records stay on disk
  *   an attached agent dies   all workers are killed (ddpctl run: nothing outlives it)
+ *   this supervisor hangs    in a call on a file: a timer ends it soon after the lease (watchdog.h), so it dies
  *   this supervisor dies     the kernel kills the workers; the next supervisor ends what they left behind */
 
 struct group_options {

@@ -297,7 +297,7 @@ void spawn_exec_ready(struct spawn *s, const struct spawn_site *site)
     if (n == (ssize_t)sizeof(why) && why.stage != CHILD_BEGUN) {
         (void)child_explain(&why, &s->order, site->node, &e);
         s->fact.not_started = true;
-        s->fact.node_trouble = e.code == ERR_RESOURCE_EXHAUSTED;
+        s->fact.node_trouble = child_node_failed(&why);
         spawn_fact_set_text(&s->fact.message, xstrdup(e.msg));
         return; /* the child ends at once, and is reaped */
     }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -139,11 +140,54 @@ static void long_lines_fill_neither_memory_nor_a_message(void **state)
     free(queue);
 }
 
+static void a_saved_queue_is_loaded_once(void **state)
+{
+    struct report_queue *queue = xcalloc(1, sizeof(*queue));
+    struct metric_report report = {.spawn = 3, .time_ms = 5, .text = "{\"step\": 1}"};
+    char path[] = "/tmp/ddp-reports-XXXXXX";
+    struct err e;
+
+    (void)state;
+    close(mkstemp(path));
+    assert_int_equal(unlink(path), 0);
+    assert_ok(report_queue_save(queue, path, &e), &e); /* empty: no file */
+    assert_ok(report_queue_load(queue, path, &e), &e);
+    assert_int_equal(queue->count, 0);
+    report_queue_add(queue, JOB, &report);
+    report.captured = "its output";
+    report_queue_add(queue, JOB + 1, &report);
+    queue->dropped = 4;
+    assert_ok(report_queue_save(queue, path, &e), &e);
+    report_queue_release(queue);
+    queue->dropped = 0;
+
+    assert_ok(report_queue_load(queue, path, &e), &e);
+    assert_int_equal(queue->count, 2);
+    assert_int_equal(queue->dropped, 4);
+    const Ddp__V1__Report *first = queue->items[queue->first], *second = queue->items[queue->first + 1];
+    assert_int_equal(first->job, JOB);
+    assert_int_equal(first->spawn, 3);
+    assert_int_equal(first->time_ms, 5);
+    assert_string_equal(first->line, report.text);
+    assert_string_equal(first->captured, "");
+    assert_int_equal(second->job, JOB + 1);
+    assert_string_equal(second->captured, "its output");
+    assert_false(file_exists(path));
+
+    assert_ok(file_write_renamed(path, "damaged", 7, 0600, false, &e), &e);
+    assert_int_equal(report_queue_load(queue, path, &e), ERR_DATA_LOSS);
+    assert_int_equal(queue->count, 2);
+    assert_false(file_exists(path));
+    report_queue_release(queue);
+    free(queue);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_arrive_byte_for_byte),
         cmocka_unit_test(long_lines_fill_neither_memory_nor_a_message),
+        cmocka_unit_test(a_saved_queue_is_loaded_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

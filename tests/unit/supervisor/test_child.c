@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/mem.h"
 #include "base/signals.h"
 #include "daemon/supervisor/child.h"
 
@@ -71,11 +72,24 @@ static void an_account_that_cannot_be_looked_up_is_not_missing(void **state)
     assert_non_null(strstr(e.msg, "account of user nobody-of-that-name: Too many open files"));
 }
 
+static void failed_storage_is_a_fault_of_the_node(void **state)
+{
+    static const int of_node[] = {ENOMEM, EMFILE, ENOSPC, EIO, ESTALE, ENOTCONN, ETIMEDOUT};
+    static const int of_job[] = {ENOENT, EACCES, ENOEXEC, ENOTDIR, E2BIG};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(of_node); i++)
+        assert_true(child_node_failed(&(struct child_failure){.errnum = of_node[i]}));
+    for (size_t i = 0; i < ARRAY_LEN(of_job); i++)
+        assert_false(child_node_failed(&(struct child_failure){.errnum = of_job[i]}));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stop_right_after_the_start_is_heard),
         cmocka_unit_test(an_account_that_cannot_be_looked_up_is_not_missing),
+        cmocka_unit_test(failed_storage_is_a_fault_of_the_node),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
