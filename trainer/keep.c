@@ -26,8 +26,8 @@
 #include "trainer/signals.h"
 #include "trainer/test_wait.h"
 
-/* How long the last snapshot of a finished run waits for space, and its pauses. Without this snapshot all steps since the one before
- * are lost, and another attempt would make them again for the same full disk. */
+/* How long the last snapshot of a finished run waits for space or another resource, and its pauses. Without this snapshot all steps
+ * since the one before are lost, and another attempt would make them again for the same full disk. */
 #define SPACE_WAIT_MS (10 * 60 * 1000)
 #define SPACE_PAUSE_LEAST_MS 500
 #define SPACE_PAUSE_MOST_MS 15000

@@ -26,7 +26,7 @@ struct saver {
     struct snapshot_place place;
     int64_t part_samples;
     bool last;           /* the snapshot is the owner's last one */
-    int64_t patience_ms; /* how long it waits for space */
+    int64_t patience_ms; /* how long it is tried again if a resource is exhausted */
     struct err result;   /* result of the last snapshot that ended */
 };
 
@@ -73,7 +73,8 @@ static void saver_discard(struct saver *s, const struct snapshot_place *place)
         log_warn("snapshot_not_removed", "step=%lld why=%s", (long long)place->step, LOG_Q(e.msg));
 }
 
-/* Returns true if the disk was full, and the snapshot is to be tried again. Else *e is final. `began`: of the first try. */
+/* Returns true if a resource was exhausted, and the snapshot is to be tried again. Else *e is final. `began`: of the first try.
+ * The resource is mostly space on the disk, but may be memory or open files, so only why.msg names it. */
 static bool saver_tries_again(struct saver *s, const struct snapshot_place *place, int64_t began, int *tries,
                               struct err *e)
 {
@@ -88,8 +89,8 @@ static bool saver_tries_again(struct saver *s, const struct snapshot_place *plac
         return again;
     }
     err_set(e, ERR_FAILED_PRECONDITION,
-            "disk full at %s: no space for the snapshot of step %lld after %s: %.300s", s->dir,
-            (long long)place->step, text_duration(s->patience_ms).text, why.msg);
+            "cannot write the snapshot of step %lld to %s after trying for %s: %.300s",
+            (long long)place->step, s->dir, text_duration(s->patience_ms).text, why.msg);
     return false;
 }
 

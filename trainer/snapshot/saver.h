@@ -19,8 +19,8 @@ typedef enum err_code (*saver_commit_fn)(void *arg, const struct snapshot_place 
 typedef enum err_code (*saver_copy_fn)(void *arg, float *state, struct err *e);
 /* Called for each snapshot that failed. */
 typedef void (*saver_failed_fn)(void *arg, const struct snapshot_place *place, const struct err *why);
-/* Called when the disk was full for a snapshot that waits for space, with the time that is left. Pauses; `tries` counts up from
- * 0, so that pauses can grow. Returns false if the wait must end now. */
+/* Called when a resource was exhausted (space on the disk, memory, open files) for a snapshot that is tried again, with the time
+ * that is left. Pauses; `tries` counts up from 0, so that pauses can grow. Returns false if the wait must end now. */
 typedef bool (*saver_pause_fn)(void *arg, const struct snapshot_place *place, const struct err *why,
                                int64_t left_ms, int tries);
 /* Asked while a snapshot is written. If it returns true, the snapshot cannot be committed any more: the write ends, what was written is
@@ -57,9 +57,9 @@ size_t saver_bytes(const struct saver *s); /* size of the staged copy */
 float *saver_state(struct saver *s);
 float *saver_model(struct saver *s);
 struct snapshot_part *saver_parts(struct saver *s);
-/* The next snapshot is the last one. On a full disk it is tried again for patience_ms, and then fails with FAILED_PRECONDITION; if
- * config.pause ends the wait, with RESOURCE_EXHAUSTED. Other errors do not wait. config.failed is called before the saver is
- * idle, because the process may end then. Not while busy. */
+/* The next snapshot is the last one. If the disk is full, or another resource is exhausted (RESOURCE_EXHAUSTED), it is tried
+ * again for patience_ms, and then fails with FAILED_PRECONDITION; if config.pause ends the wait, with RESOURCE_EXHAUSTED. Other
+ * errors do not wait. config.failed is called before the saver is idle, because the process may end then. Not while busy. */
 void saver_set_last(struct saver *s, int64_t patience_ms);
 /* Starts writing what was staged. Not while busy. part_samples: see snapshot_part_write. */
 void saver_submit(struct saver *s, const struct snapshot_place *place, int64_t part_samples);

@@ -233,7 +233,7 @@ struct core_event {
             int parts; /* ranks that write one each, and commit; 0: the caller's files are all */
             const char *digest, *path; /* with parts: empty if the caller wrote its part alone */
             const char *why;           /* SNAPSHOT_FAILED: path and error */
-            int64_t waits_ms; /* SNAPSHOT_FAILED: the rank waits for space for so long; 0: it has given up */
+            int64_t waits_ms; /* SNAPSHOT_FAILED: the rank tries again for so long; 0: it has given up */
         } snapshot;
         struct {
             int64_t job;

@@ -50,17 +50,18 @@ static struct snapshot_fault *add_fault(struct core *core, struct job *job, cons
     return fault;
 }
 
-/* The rank has finished the run, and keeps its state until there is space. A person who frees space in time saves it. */
+/* The rank has finished the run, and keeps its state while it tries again. A person who frees the resource in time, for example
+ * space on the disk, saves it. The reason says which resource it is. */
 static void fault_waits(struct core *core, struct job *job, struct snapshot_fault *fault, int64_t waits_ms)
 {
     const bool first = !fault->waits_until;
 
     fault->waits_until = core->now.boot_ms + waits_ms;
     if (first)
-        emit_event(core, job, "snapshot_waits",
-                   "rank %d on %s waits up to %s for space for the last snapshot, of step %s: %s",
-                   fault->rank, fault->node, text_duration(waits_ms).text, text_count(fault->step).text,
-                   fault->why);
+        emit_event(
+            core, job, "snapshot_waits",
+            "rank %d on %s cannot write the last snapshot, of step %s, and tries again for up to %s: %s",
+            fault->rank, fault->node, text_count(fault->step).text, text_duration(waits_ms).text, fault->why);
 }
 
 void snapshot_faults_failed(struct core *core, const struct core_event *event)
@@ -234,7 +235,7 @@ void snapshot_faults_notes(const struct core *core, const struct job *job, struc
         char *note = NULL;
         if (f->waits_until)
             note = xasprintf(
-                "disk full: rank %d on %s waits for space for the last snapshot, of step %s, for another %s: %s",
+                "rank %d on %s cannot write the last snapshot, of step %s, and tries again for another %s: %s",
                 f->rank, f->node, text_count(f->step).text,
                 text_duration(f->waits_until - core->now.boot_ms).text, f->why);
         else

@@ -68,16 +68,19 @@ static void a_last_snapshot_that_waits_for_space_is_reported(void **state)
     int64_t job = saved_job(f, "");
 
     for (int64_t left = 600000; left > 580000; left -= 10000) {
-        fixture_snapshot_waits(f, job, 0, 1500, "/out/.tmp: No space left on device", left);
+        fixture_snapshot_waits(f, job, 0, 1500, "/out/.tmp: Too many open files", left);
         fixture_pass_beating(f, 5000, "box1 box2");
     }
-    assert_true(fixture_said(f, "rank 0 on box1 waits up to 10m00s for space for the last snapshot, of step "
-                                "1,500: /out/.tmp: No space left on device"));
+    assert_true(fixture_said(f,
+                             "rank 0 on box1 cannot write the last snapshot, of step 1,500, and tries again "
+                             "for up to 10m00s: /out/.tmp: Too many open files"));
     assert_false(fixture_said(f, "could not write the snapshot"));
     CLEANUP(free_text) char *note = notes_of(f, job);
-    assert_non_null(strstr(note, "disk full: rank 0 on box1 waits for space for the last snapshot, of step "
-                                 "1,500, for another 9m4"));
-    assert_non_null(strstr(note, "s: /out/.tmp: No space left on device"));
+    assert_non_null(strstr(note,
+                           "rank 0 on box1 cannot write the last snapshot, of step 1,500, and tries again "
+                           "for another 9m4"));
+    assert_non_null(strstr(note, "s: /out/.tmp: Too many open files"));
+    assert_null(strstr(note, "disk"));
     fixture_commit(f, job, fixture_spawn(f, job, 0), 1, 1500, "d1500");
     assert_true(fixture_said(f, "rank 0 on box1 writes snapshots again: step 1,500, after 1 failure in "));
     assert_null(notes_of(f, job));
