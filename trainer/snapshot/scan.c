@@ -301,15 +301,36 @@ static void mark_best(struct kept *kept, size_t count, int64_t best)
     }
 }
 
-static enum err_code remove_half_written(const char *dir, const struct snapshot_place *own, struct err *e)
+#define REMOVED_SUFFIX ".removed"
+
+enum err_code snapshot_remove(const char *dir, const char *path, const struct snapshot_place *place,
+                              struct err *e)
+{
+    CLEANUP(free_text)
+    char *removed = xasprintf("%s/.tmp-step-%lld-g%lld-j%lld" REMOVED_SUFFIX, dir, (long long)place->step,
+                              (long long)place->generation, (long long)place->job);
+    /* Files are removed in any order. If the process died in between, the files that say which run wrote the snapshot might be
+     * gone and the largest not, and nobody could remove these any more. The new name alone says that they can go. */
+    if (file_remove_tree(removed, e))
+        return e->code;
+    /* It is missing, or the disk has no room for the name. Then the removal may still make room. */
+    if (rename(path, removed) < 0)
+        return file_remove_tree(path, e);
+    return file_remove_tree(removed, e);
+}
+
+/* Leaves what may still be written: of other jobs, and of this generation. */
+static enum err_code remove_half_done(const char *dir, const struct snapshot_place *own, struct err *e)
 {
     CLEANUP(snapshot_free_names) char **names = NULL;
     if (snapshot_list_names(dir, ".tmp-step-", NULL, &names, e))
         return e->code;
     for (size_t i = 0; names[i]; i++) {
         long long step, g, j;
-        if (sscanf(names[i], ".tmp-step-%lld-g%lld-j%lld", &step, &g, &j) != 3 || j != own->job ||
-            g >= own->generation)
+        int used = 0;
+        if (sscanf(names[i], ".tmp-step-%lld-g%lld-j%lld%n", &step, &g, &j, &used) != 3)
+            continue;
+        if (strcmp(names[i] + used, REMOVED_SUFFIX) && (j != own->job || g >= own->generation))
             continue;
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
         if (file_remove_tree(path, e))
@@ -323,7 +344,7 @@ static enum err_code remove_with_parts(const char *dir, const char *path, const 
                                        struct err *e)
 {
     CLEANUP(free_text) char *parts = snapshot_parts_dir(dir, place);
-    return file_remove_tree(path, e) ? e->code : file_remove_tree(parts, e);
+    return snapshot_remove(dir, path, place, e) ? e->code : file_remove_tree(parts, e);
 }
 
 /* Parts of generations that are over, whose shared files were never written. */
@@ -355,7 +376,7 @@ enum err_code snapshot_discard(const char *dir, const struct snapshot_place *pla
     if (snapshot_check_name(dir, place, e))
         return e->code;
     /* The shared files first: what a crash leaves is then parts, which are no snapshot. */
-    if (writer && file_remove_tree(shared, e))
+    if (writer && snapshot_remove(dir, shared, place, e))
         return e->code;
     return snapshot_part_remove(dir, place, part, e);
 }
@@ -364,7 +385,7 @@ enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, 
                              int64_t best, struct err *e)
 {
     CLEANUP(snapshot_free_names) char **names = NULL;
-    if (remove_half_written(dir, own, e) || snapshot_list_names(dir, "step-", NULL, &names, e))
+    if (remove_half_done(dir, own, e) || snapshot_list_names(dir, "step-", NULL, &names, e))
         return e->code;
     size_t count = 0;
     struct kept *kept = xcalloc(strv_len(names) + 1, sizeof(*kept));

@@ -291,13 +291,14 @@ enum err_code snapshot_check_name(const char *dir, const struct snapshot_place *
     return ERR_OK;
 }
 
-static enum err_code snapshot_publish(const char *dir, const char *tmp, const char *path, struct err *e)
+static enum err_code snapshot_publish(const char *dir, const char *tmp, const char *path,
+                                      const struct snapshot_place *place, struct err *e)
 {
     if (fault_hit("snapshot.rename"))
         return err_set(e, ERR_INTERNAL, "fault before the rename");
     /* A snapshot of the same generation and step exists if an earlier run had no coordinator, because such
      * runs number generations from 1 each time. */
-    if (file_remove_tree(path, e))
+    if (snapshot_remove(dir, path, place, e))
         return e->code;
     if (rename(tmp, path) < 0)
         return err_sys(e, errno, "cannot rename %s to %s", tmp, path);
@@ -343,7 +344,7 @@ enum err_code snapshot_write(const char *dir, const struct snapshot_layout *l,
         file_mkdirs(tmp, 0755, e))
         return e->code;
     if (write_all(tmp, l, place, state, model, parts, e) || snapshot_sum_unless(tmp, l->check, &f, e) ||
-        snapshot_publish(dir, tmp, path, e)) {
+        snapshot_publish(dir, tmp, path, place, e)) {
         if (file_remove_tree(tmp, &ignored)) {
             /* the next write of this step, or the next prune, tries again */
         }

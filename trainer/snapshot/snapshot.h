@@ -26,9 +26,9 @@
  * rank-<R>.safetensors has all that rank R had.
  *
  * A directory appears under its name completely or not at all: it is written as `.tmp-...`, every file is
- * fsynced, then it is renamed. Without COMMITTED.json it may still be a snapshot that the coordinator has
- * committed (if a crash came in between). Therefore it is offered with its digest, but not trusted. The
- * digest is the sha256 over the lines "<sha256 of the file>  <name>\n", sorted by name, without
+ * fsynced, then it is renamed. A removal renames it to `.tmp-...removed` first. Without COMMITTED.json it may still be a
+ * snapshot that the coordinator has committed (if a crash came in between). Therefore it is offered with its digest, but not
+ * trusted. The digest is the sha256 over the lines "<sha256 of the file>  <name>\n", sorted by name, without
  * COMMITTED.json. Equal contents give equal digests on every node. Two runs of the same job file, seed and layout
  * write the same bytes, except into run.json, parts.json (it has the names of nodes) and COMMITTED.json. */
 
@@ -228,10 +228,15 @@ MUST_CHECK enum err_code snapshot_set_others_aside(const char *dir, const struct
 MUST_CHECK enum err_code snapshot_discard(const char *dir, const struct snapshot_place *place, int part,
                                           bool writer, struct err *e);
 
+/* Removes the snapshot at `path`, which is dir/step-<N>-g<generation> of this place. If the process dies within the removal, the
+ * next snapshot_prune completes it. */
+MUST_CHECK enum err_code snapshot_remove(const char *dir, const char *path,
+                                         const struct snapshot_place *place, struct err *e);
+
 /* Keeps the `keep` newest committed snapshots of own's job and its `best` committed ones with the lowest
- * val_loss. Removes its other committed ones, its uncommitted ones of older generations than own's, incomplete ones,
- * and the parts of all these. Does not touch other jobs' snapshots, nor those of own's generations up to `after` (0:
- * none). */
+ * val_loss. Removes its other committed ones, its uncommitted ones of older generations than own's, and the parts of all
+ * these. Also removes what a process that died has left half written, or, of any job, half removed. Does not touch other
+ * jobs' snapshots, nor those of own's generations up to `after` (0: none). */
 MUST_CHECK enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, int64_t after,
                                         int64_t keep, int64_t best, struct err *e);
 

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "tests/unit/trainer/snapshot/snapshot_fixture.h"
+#include "trainer/snapshot/examine.h"
 
 static void scan_finds_which_snapshots_are_committed(void **state)
 {
@@ -168,6 +169,63 @@ static void prune_counts_committed_ones_of_this_job(void **state)
     assert_true(fixture_file_exists("step-6-g1"));   /* of job 7 of another cluster */
     assert_false(fixture_file_exists(".tmp-step-44-g1-j7"));
     assert_true(fixture_file_exists(".tmp-step-44-g2-j7")); /* of this generation: it may still be written */
+}
+
+/* ---- a removal that ends in the middle, as if the process had died there */
+
+static bool removal_dies;
+enum err_code __real_file_remove_tree(const char *dir, struct err *e);
+enum err_code __wrap_file_remove_tree(const char *dir, struct err *e);
+
+enum err_code __wrap_file_remove_tree(const char *dir, struct err *e)
+{
+    static const char *const first[] = {"model.safetensors", "run.json", "COMMITTED.json"};
+    CLEANUP(free_text) char *largest = xasprintf("%s/optimizer.safetensors", dir);
+    if (!removal_dies || !file_exists(largest))
+        return __real_file_remove_tree(dir, e);
+    removal_dies = false;
+    for (size_t i = 0; i < ARRAY_LEN(first); i++) {
+        CLEANUP(free_text) char *file = xasprintf("%s/%s", dir, first[i]);
+        assert_int_equal(unlink(file), 0);
+    }
+    return err_set(e, ERR_INTERNAL, "the process died");
+}
+
+/* The first prune dies within the removal of the snapshot of step 10, or the replacement of the snapshot of step 20 does. */
+static void the_next_prune_completes_a_removal(void **state)
+{
+    (void)state;
+    for (int replaced = 0; replaced < 2; replaced++) {
+        struct snapshot_place old = fixture_place_at(10, 1), own = fixture_place_at(20, 1);
+        struct snapshot_files f = {0};
+        struct snapshot_list list = {0};
+        struct err e = {0};
+        float values[FLOATS];
+        char **left = NULL;
+        fixture_write(&old, true, &f);
+        snapshot_files_release(&f);
+        fixture_write(&own, true, &f);
+        snapshot_files_release(&f);
+        fixture_fill(values, 1.0f);
+        removal_dies = true;
+        assert_int_equal(replaced
+                             ? snapshot_write(fixture_dir, &fixture_layout, &own, values, NULL, NULL, &f, &e)
+                             : snapshot_prune(fixture_dir, &own, 0, 1, 0, &e),
+                         ERR_INTERNAL);
+        assert_false(removal_dies);
+        assert_int_equal(snapshot_scan(fixture_dir, &list, &e), ERR_OK);
+        assert_int_equal(list.count, 1);
+        assert_null(list.unusable);
+        snapshot_list_release(&list);
+        own.job = 8; /* the directory may be another job's now */
+        assert_int_equal(snapshot_prune(fixture_dir, &own, 0, 1, 0, &e), ERR_OK);
+        assert_int_equal(snapshot_list_names(fixture_dir, NULL, NULL, &left, &e), ERR_OK);
+        assert_int_equal(strv_len(left), 3); /* with . and .. */
+        strv_free(left);
+        assert_true(fixture_file_exists(replaced ? "step-10-g1" : "step-20-g1"));
+        assert_int_equal(file_remove_tree(fixture_dir, &e), ERR_OK);
+        assert_int_equal(file_mkdirs(fixture_dir, 0755, &e), ERR_OK);
+    }
 }
 
 static void prune_keeps_the_best(void **state)
@@ -356,6 +414,7 @@ int main(void)
         SNAPSHOT_TEST(committed_json_names_the_written_bytes),
         SNAPSHOT_TEST(every_flipped_bit_is_noticed),
         SNAPSHOT_TEST(prune_counts_committed_ones_of_this_job),
+        SNAPSHOT_TEST(the_next_prune_completes_a_removal),
         SNAPSHOT_TEST(prune_keeps_the_best),
         SNAPSHOT_TEST(what_cannot_be_read_is_not_taken_for_missing),
         SNAPSHOT_TEST(another_runs_snapshot_is_never_replaced),
