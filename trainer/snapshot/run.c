@@ -26,7 +26,7 @@ enum err_code snapshot_run_read(const char *path, struct snapshot_place *place, 
     CLEANUP(free_text) char *name = xasprintf("%s/%s", path, SNAPSHOT_RUN_FILE);
     CLEANUP(buf_release) struct buf text = {0};
     CLEANUP(json_release) json_t *root = NULL;
-    if (!file_exists(name))
+    if (file_presence(name) == FILE_MISSING)
         return err_set(e, ERR_NOT_FOUND, "%s is missing", name);
     if (file_read(name, RUN_LIMIT, &text, e))
         return e->code;

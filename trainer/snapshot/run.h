@@ -12,7 +12,7 @@
 
 void snapshot_run_print(struct buf *out, const struct snapshot_place *place);
 /* From a snapshot's directory; sets cluster, job and generation of *place. NOT_FOUND: there is no run.json.
- * DATA_LOSS: it is damaged. */
+ * DATA_LOSS: it is damaged. Other codes: it cannot be read, and may be there. */
 MUST_CHECK enum err_code snapshot_run_read(const char *path, struct snapshot_place *place, struct err *e);
 
 #endif

@@ -268,6 +268,12 @@ static enum err_code write_all(const char *tmp, const struct snapshot_layout *l,
     return file_sync_dir(tmp, e);
 }
 
+static bool snapshot_lacks(const char *path, const char *name)
+{
+    CLEANUP(free_text) char *file = xasprintf("%s/%s", path, name);
+    return file_presence(file) == FILE_MISSING;
+}
+
 /* Job numbers begin at 1 in each cluster, and generations at 1 in each job, so names of snapshots recur. */
 enum err_code snapshot_check_name(const char *dir, const struct snapshot_place *own, struct err *e)
 {
@@ -278,10 +284,15 @@ enum err_code snapshot_check_name(const char *dir, const struct snapshot_place *
     if (file_presence(path) == FILE_MISSING)
         return ERR_OK;
     if (snapshot_run_read(path, &place, &why) && snapshot_read_place(path, &place, &why)) {
-        if (why.code == ERR_NOT_FOUND) /* neither run.json nor a model: what a removal has left */
+        /* What a removal has left. A model without run.json may be another run's snapshot that was not copied completely, and a
+         * file that cannot be read now may say so later. */
+        if (why.code == ERR_NOT_FOUND && snapshot_lacks(path, SNAPSHOT_RUN_FILE) &&
+            snapshot_lacks(path, "model.safetensors"))
             return ERR_OK;
-        return err_set(e, ERR_FAILED_PRECONDITION, "%s is not replaced, since it may be another run's: %s",
-                       path, why.msg);
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "%s is not replaced, since it may be another run's (%.300s): move it to another directory", path,
+            why.msg);
     }
     if (place.job != own->job || strcmp(place.cluster, own->cluster))
         return err_set(

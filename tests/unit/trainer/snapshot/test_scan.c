@@ -355,6 +355,43 @@ static void another_runs_snapshot_is_never_replaced(void **state)
     assert_int_equal(snapshot_set_others_aside("/nonexistent/directory", &source, &e), ERR_OK);
 }
 
+/* Another run's snapshot whose run.json is missing, because it was not copied completely, or cannot be read. */
+static void a_snapshot_that_names_no_run_is_never_replaced(void **state)
+{
+    struct snapshot_files f = {0};
+    struct snapshot_place old = fixture_place_at(20, 1), own = fixture_place_at(20, 1);
+    CLEANUP(free_text) char *run = xasprintf("%s/step-20-g1/run.json", fixture_dir);
+    CLEANUP(free_text) char *model = xasprintf("%s/step-20-g1/model.safetensors", fixture_dir);
+    const float values[FLOATS] = {0};
+    struct err e = {0};
+    (void)state;
+    strcpy(old.cluster, "elsewhere");
+    fixture_write(&old, true, &f);
+    snapshot_files_release(&f);
+    for (int missing = 0; missing < 2; missing++) {
+        if (missing)
+            assert_int_equal(unlink(run), 0);
+        else
+            file_make_unreadable("step-20-g1/run.json");
+        assert_int_equal(snapshot_check_name(fixture_dir, &own, &e), ERR_FAILED_PRECONDITION);
+        assert_non_null(strstr(e.msg, "step-20-g1 is not replaced, since it may be another run's ("));
+        assert_non_null(strstr(e.msg, run));
+        assert_int_equal(snapshot_write(fixture_dir, &fixture_layout, &own, values, NULL, NULL, &f, &e),
+                         ERR_FAILED_PRECONDITION);
+        assert_int_equal(snapshot_discard(fixture_dir, &own, 0, true, &e), ERR_FAILED_PRECONDITION);
+        assert_true(fixture_file_exists("step-20-g1/COMMITTED.json") &&
+                    fixture_file_exists("step-20-g1/model.safetensors"));
+    }
+    /* run.json cannot be read, and there is no model */
+    assert_int_equal(unlink(model), 0);
+    assert_int_equal(symlink(run, run), 0);
+    assert_int_equal(snapshot_discard(fixture_dir, &own, 0, true, &e), ERR_FAILED_PRECONDITION);
+    /* Neither of them: a removal has left this, and the name is free. */
+    assert_int_equal(unlink(run), 0);
+    assert_int_equal(snapshot_discard(fixture_dir, &own, 0, true, &e), ERR_OK);
+    assert_false(fixture_file_exists("step-20-g1"));
+}
+
 /* Runs of other clusters use the same names. */
 static void the_same_names_can_be_set_aside_again(void **state)
 {
@@ -418,6 +455,7 @@ int main(void)
         SNAPSHOT_TEST(prune_keeps_the_best),
         SNAPSHOT_TEST(what_cannot_be_read_is_not_taken_for_missing),
         SNAPSHOT_TEST(another_runs_snapshot_is_never_replaced),
+        SNAPSHOT_TEST(a_snapshot_that_names_no_run_is_never_replaced),
         SNAPSHOT_TEST(snapshots_from_before_a_start_from_scratch_are_set_aside),
         SNAPSHOT_TEST(the_same_names_can_be_set_aside_again),
         SNAPSHOT_TEST(parts_are_set_aside_with_their_snapshot),
