@@ -270,6 +270,18 @@ def older_snapshots_are_offered_unread(directory):
     assert not os.path.exists(f"{node1}/LOAD_FAILED")
 
 
+def set_step(path, step):
+    """Writes the step into the metadata of the file."""
+    with open(path, "rb") as f:
+        data = f.read()
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    header["__metadata__"]["ddp.step"] = str(step)
+    text = json.dumps(header).encode()
+    with open(path, "wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text + data[end:])
+
+
 def at_most_64_snapshots_are_offered(directory):
     """The coordinator refuses a Join with more. Failed snapshots may be many, and must not push out the committed one."""
     committed = {}
@@ -279,6 +291,7 @@ def at_most_64_snapshots_are_offered(directory):
     os.unlink(f"{directory}/out/step-20-g1/COMMITTED.json")
     for copy in range(21, 101):
         shutil.copytree(f"{directory}/out/step-20-g1", f"{directory}/out/step-{copy}-g1")
+        set_step(f"{directory}/out/step-{copy}-g1/model.safetensors", copy)
     with World(directory, job(40), world=1, snapshots=committed, generation=2) as w:
         w.run()
         assert len(w.rendezvous.joined[0].offers) == 64

@@ -52,6 +52,18 @@ void snapshot_free_names(char ***names)
     strv_free(*names);
 }
 
+bool snapshot_name_parse(const char *name, int64_t *step, int64_t *generation)
+{
+    char exact[64];
+    long long s, g;
+    if (sscanf(name, "step-%lld-g%lld", &s, &g) != 2)
+        return false;
+    *step = s;
+    *generation = g;
+    snprintf(exact, sizeof(exact), "step-%lld-g%lld", s, g);
+    return !strcmp(name, exact);
+}
+
 /* Lists the files that a snapshot's digest covers, sorted. */
 static enum err_code list_files(const char *path, char ***out, struct err *e)
 {
@@ -251,8 +263,8 @@ static bool is_called_snapshot(const char *path)
 {
     CLEANUP(free_text) char *real = realpath(path, NULL);
     const char *name = real ? strrchr(real, '/') : NULL;
-    long long step, generation;
-    return name && sscanf(name, "/step-%lld-g%lld", &step, &generation) == 2;
+    int64_t step, generation;
+    return name && snapshot_name_parse(name + 1, &step, &generation);
 }
 
 /* Checks a directory without COMMITTED.json. */

@@ -11,6 +11,9 @@ MUST_CHECK enum err_code snapshot_list_names(const char *dir, const char *prefix
                                              char ***out, struct err *e);
 void snapshot_free_names(char ***names); /* for CLEANUP */
 
+/* Whether `name` is the name of a snapshot, step-<N>-g<generation>, and nothing more: step-100-g1.bak is a user's copy. */
+bool snapshot_name_parse(const char *name, int64_t *step, int64_t *generation);
+
 /* snapshot_sum that asks `check` before each file; NULL: it does not. */
 MUST_CHECK enum err_code snapshot_sum_unless(const char *path, const struct safetensors_check *check,
                                              struct snapshot_files *out, struct err *e);

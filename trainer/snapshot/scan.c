@@ -14,12 +14,40 @@
 #include "trainer/snapshot/run.h"
 #include "trainer/snapshot/snapshot.h"
 
-/* Reads job, generation and step from run.json and the header of model.safetensors. */
-static enum err_code snapshot_identify(const char *path, struct snapshot_found *out, struct err *e)
+/* Lists the names of snapshots. Other names that begin in the same way are of a user's copies. A copy next to its original
+ * would count as a second snapshot, and its removal would take the parts that belong to both. */
+static enum err_code list_snapshots(const char *dir, char ***out, struct err *e)
+{
+    CLEANUP(snapshot_free_names) char **names = NULL;
+    int64_t step, generation;
+    if (snapshot_list_names(dir, "step-", NULL, &names, e))
+        return e->code;
+    *out = xcalloc(1, sizeof(**out));
+    for (size_t i = 0; names[i]; i++)
+        if (snapshot_name_parse(names[i], &step, &generation))
+            *out = strv_append(*out, names[i]);
+    return ERR_OK;
+}
+
+/* Whether the snapshot of this place has this name. Else it is a renamed one. */
+static bool place_has_name(const struct snapshot_place *place, const char *name)
+{
+    int64_t step, generation;
+    return snapshot_name_parse(name, &step, &generation) && step == place->step &&
+           generation == place->generation;
+}
+
+/* Reads job, generation and step from run.json and the header of model.safetensors. name: the last part of the path. */
+static enum err_code snapshot_identify(const char *path, const char *name, struct snapshot_found *out,
+                                       struct err *e)
 {
     struct snapshot_place place;
     if (snapshot_read_place(path, &place, e))
         return e->code;
+    if (!place_has_name(&place, name))
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "%s: holds the snapshot step-%lld-g%lld under a wrong name", path,
+                       (long long)place.step, (long long)place.generation);
     *out = (struct snapshot_found){
         .path = xstrdup(path), .job = place.job, .generation = place.generation, .step = place.step};
     memcpy(out->cluster, place.cluster, sizeof(out->cluster));
@@ -111,13 +139,13 @@ enum err_code snapshot_scan(const char *dir, struct snapshot_list *out, struct e
     *out = l;
     if (file_presence(dir) == FILE_MISSING)
         return ERR_OK;
-    if (snapshot_list_names(dir, "step-", NULL, &names, e))
+    if (list_snapshots(dir, &names, e))
         return e->code;
     l.items = xcalloc(strv_len(names) + 1, sizeof(*l.items));
     for (size_t i = 0; names[i]; i++) {
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
         struct err why = {0};
-        if (snapshot_identify(path, &l.items[count], &why))
+        if (snapshot_identify(path, names[i], &l.items[count], &why))
             list_unusable(&l, &why);
         else
             count++;
@@ -181,6 +209,17 @@ static enum err_code names_set_aside(const char *dir, const char *base, char *co
     return file_sync_dir(dir, e);
 }
 
+/* Reads step, generation and job from the name of a directory of parts. Returns false for other names. */
+static bool parts_name_parse(const char *dir, const char *name, struct snapshot_place *place)
+{
+    long long step, g, j;
+    if (sscanf(name, "parts-step-%lld-g%lld-j%lld", &step, &g, &j) != 3)
+        return false;
+    *place = (struct snapshot_place){.step = step, .generation = g, .job = j};
+    CLEANUP(free_text) char *exact = snapshot_parts_dir(dir, place);
+    return !strcmp(name, exact + strlen(dir) + 1);
+}
+
 /* Appends the names of parts to *out. Of this cluster's job or of another: the name does not say the cluster, so the generation
  * decides alone. */
 static enum err_code list_old_parts(const char *dir, const struct snapshot_place *own, int64_t generation,
@@ -190,9 +229,9 @@ static enum err_code list_old_parts(const char *dir, const struct snapshot_place
     if (snapshot_list_names(dir, "parts-step-", NULL, &names, e))
         return e->code;
     for (size_t i = 0; names[i]; i++) {
-        long long step, g, j;
-        if (sscanf(names[i], "parts-step-%lld-g%lld-j%lld", &step, &g, &j) == 3 &&
-            (j != own->job || g <= generation))
+        struct snapshot_place place;
+        if (parts_name_parse(dir, names[i], &place) &&
+            (place.job != own->job || place.generation <= generation))
             *out = strv_append(*out, names[i]);
     }
     return ERR_OK;
@@ -205,7 +244,7 @@ enum err_code snapshot_set_aside(const char *dir, const struct snapshot_place *o
     CLEANUP(free_text) char *base = xasprintf("%s/set-aside-g%lld", dir, (long long)generation);
     if (file_presence(dir) == FILE_MISSING) /* only rank 0 has made its own */
         return ERR_OK;
-    if (snapshot_list_names(dir, "step-", NULL, &names, e))
+    if (list_snapshots(dir, &names, e))
         return e->code;
     for (size_t i = 0; names[i]; i++) {
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
@@ -250,14 +289,14 @@ enum err_code snapshot_set_others_aside(const char *dir, const struct snapshot_p
     CLEANUP(snapshot_free_names) char **names = NULL;
     if (file_presence(dir) == FILE_MISSING) /* only rank 0 has made its own */
         return ERR_OK;
-    if (snapshot_list_names(dir, "step-", NULL, &names, e))
+    if (list_snapshots(dir, &names, e))
         return e->code;
     for (size_t i = 0; names[i]; i++) {
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
         struct snapshot_place place = {0};
         struct err unknown = {0};
-        long long step, generation;
-        if (sscanf(names[i], "step-%lld-g%lld", &step, &generation) != 2 || generation != own->generation ||
+        int64_t step, generation;
+        if (!snapshot_name_parse(names[i], &step, &generation) || generation != own->generation ||
             step <= own->step)
             continue;
         /* One that names no run stays. It is never replaced. */
@@ -355,11 +394,13 @@ static enum err_code remove_lone_parts(const char *dir, const struct snapshot_pl
     if (snapshot_list_names(dir, "parts-step-", NULL, &names, e))
         return e->code;
     for (size_t i = 0; names[i]; i++) {
-        long long step, g, j;
-        if (sscanf(names[i], "parts-step-%lld-g%lld-j%lld", &step, &g, &j) != 3 || j != own->job ||
-            g >= own->generation || g <= after)
+        struct snapshot_place place;
+        if (!parts_name_parse(dir, names[i], &place) || place.job != own->job ||
+            place.generation >= own->generation || place.generation <= after)
             continue;
-        CLEANUP(free_text) char *shared = xasprintf("%s/step-%lld-g%lld", dir, step, g);
+        CLEANUP(free_text)
+        char *shared =
+            xasprintf("%s/step-%lld-g%lld", dir, (long long)place.step, (long long)place.generation);
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
         if (file_presence(shared) == FILE_MISSING && file_remove_tree(path, e))
             return e->code;
@@ -385,7 +426,7 @@ enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, 
                              int64_t best, struct err *e)
 {
     CLEANUP(snapshot_free_names) char **names = NULL;
-    if (remove_half_done(dir, own, e) || snapshot_list_names(dir, "step-", NULL, &names, e))
+    if (remove_half_done(dir, own, e) || list_snapshots(dir, &names, e))
         return e->code;
     size_t count = 0;
     struct kept *kept = xcalloc(strv_len(names) + 1, sizeof(*kept));
@@ -394,8 +435,8 @@ enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, 
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
         struct snapshot_place place;
         enum file_presence committed;
-        if (!snapshot_look(path, &place, &committed) || place.job != own->job ||
-            strcmp(place.cluster, own->cluster) || place.generation <= after)
+        if (!snapshot_look(path, &place, &committed) || !place_has_name(&place, names[i]) ||
+            place.job != own->job || strcmp(place.cluster, own->cluster) || place.generation <= after)
             continue;
         /* Uncommitted snapshots of this generation may still be committed; those of older generations never
          * will be. A snapshot stays if an I/O error hides whether it is committed. */

@@ -228,6 +228,48 @@ static void the_next_prune_completes_a_removal(void **state)
     }
 }
 
+static void fixture_rename(const char *name, const char *to)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/%s", fixture_dir, name);
+    CLEANUP(free_text) char *other = xasprintf("%s/%s", fixture_dir, to);
+    assert_int_equal(rename(path, other), 0);
+}
+
+/* The copies are older than the original, or have the name of another snapshot. */
+static void a_users_copy_is_neither_offered_nor_removed(void **state)
+{
+    static const char *const copies[] = {"step-20-g1.bak", "step-20-g1-old", "step-020-g1", "step-30-g1"};
+    struct snapshot_place place = fixture_place_of_parts(20, 1, false), own = fixture_place_at(20, 2);
+    struct snapshot_files f = {0};
+    struct snapshot_list list = {0};
+    struct err e = {0};
+    (void)state;
+    for (size_t i = 0; i <= ARRAY_LEN(copies); i++) {
+        fixture_write_with_parts(&place, 0, &f);
+        snapshot_files_release(&f);
+        if (i < ARRAY_LEN(copies))
+            fixture_rename("step-20-g1", copies[i]);
+    }
+    fixture_rename("parts-step-20-g1-j7", "parts-step-10-g1-j7.bak");
+    fixture_write_with_parts(&place, 0, &f);
+    snapshot_files_release(&f);
+    for (int pruned = 0; pruned < 2; pruned++) {
+        assert_int_equal(snapshot_scan(fixture_dir, &list, &e), ERR_OK);
+        assert_int_equal(list.count, 1);
+        assert_null(list.items[0].elsewhere);
+        CLEANUP(free_text) char *path = xasprintf("%s/step-20-g1", fixture_dir);
+        assert_string_equal(list.items[0].path, path);
+        assert_int_equal(strv_len(list.unusable), 1);
+        assert_non_null(
+            strstr(list.unusable[0], "step-30-g1: holds the snapshot step-20-g1 under a wrong name"));
+        snapshot_list_release(&list);
+        assert_int_equal(snapshot_prune(fixture_dir, &own, 0, 1, 0, &e), ERR_OK);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(copies); i++)
+        assert_true(fixture_file_exists(copies[i]));
+    assert_true(fixture_file_exists("parts-step-10-g1-j7.bak"));
+}
+
 static void prune_keeps_the_best(void **state)
 {
     static const double losses[] = {3.0, 1.5, 1.5, 1.0, 2.0, 4.0, 5.0};
@@ -452,6 +494,7 @@ int main(void)
         SNAPSHOT_TEST(every_flipped_bit_is_noticed),
         SNAPSHOT_TEST(prune_counts_committed_ones_of_this_job),
         SNAPSHOT_TEST(the_next_prune_completes_a_removal),
+        SNAPSHOT_TEST(a_users_copy_is_neither_offered_nor_removed),
         SNAPSHOT_TEST(prune_keeps_the_best),
         SNAPSHOT_TEST(what_cannot_be_read_is_not_taken_for_missing),
         SNAPSHOT_TEST(another_runs_snapshot_is_never_replaced),
