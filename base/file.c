@@ -128,6 +128,13 @@ enum err_code file_write_renamed(const char *path, const void *data, size_t size
     return synced ? file_sync_dir(dirname(copy), e) : ERR_OK;
 }
 
+enum err_code file_next_entry(DIR *d, const char *path, struct dirent **out, struct err *e)
+{
+    errno = 0;
+    *out = readdir(d);
+    return !*out && errno ? err_sys(e, errno, "read directory %s", path) : ERR_OK;
+}
+
 enum err_code file_mkdirs(const char *dir, mode_t mode, struct err *e)
 {
     CLEANUP(free_text) char *path = xstrdup(dir);

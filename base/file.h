@@ -1,6 +1,7 @@
 #ifndef DDP_BASE_FILE_H
 #define DDP_BASE_FILE_H
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,6 +23,9 @@ MUST_CHECK enum err_code file_write_atomic(const char *path, const void *data, s
 MUST_CHECK enum err_code file_write_renamed(const char *path, const void *data, size_t size, mode_t mode,
                                             bool synced, struct err *e);
 MUST_CHECK enum err_code file_sync_dir(const char *dir, struct err *e);
+/* Reads the next entry of an open directory. *out NULL: there are no more. For lists that must not be short: readdir alone does
+ * not tell an I/O error or a stale handle of NFS from the end. path: for messages. */
+MUST_CHECK enum err_code file_next_entry(DIR *d, const char *path, struct dirent **out, struct err *e);
 MUST_CHECK enum err_code file_mkdirs(const char *dir, mode_t mode, struct err *e); /* as mkdir -p */
 /* Removes a directory with all its content, a file, or a link. OK if nothing exists there. Follows no links and enters no
  * other file system. As root, empties a directory of another user with that user's rights, because its owner may

@@ -33,7 +33,9 @@ enum err_code snapshot_list_names(const char *dir, const char *prefix, const cha
         free(names);
         return err_sys(e, errno, "%s", dir);
     }
-    for (struct dirent *entry; (entry = readdir(d));) {
+    struct dirent *entry;
+    enum err_code code;
+    while ((code = file_next_entry(d, dir, &entry, e)) == ERR_OK && entry) {
         size_t length = strlen(entry->d_name), tail = suffix ? strlen(suffix) : 0;
         if (prefix && strncmp(entry->d_name, prefix, strlen(prefix)))
             continue;
@@ -42,6 +44,10 @@ enum err_code snapshot_list_names(const char *dir, const char *prefix, const cha
         names = strv_append(names, entry->d_name);
     }
     closedir(d);
+    if (code) {
+        strv_free(names);
+        return code;
+    }
     qsort(names, strv_len(names), sizeof(*names), by_name);
     *out = names;
     return ERR_OK;

@@ -1,6 +1,7 @@
 #include "tests/unit/base/check.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,6 +163,45 @@ static void lock_is_exclusive_and_ends_with_its_holder(void **state)
     close(other);
 }
 
+static int entries_until_error = -1; /* readdir then fails; -1: never */
+struct dirent *__real_readdir(DIR *d);
+struct dirent *__wrap_readdir(DIR *d);
+
+struct dirent *__wrap_readdir(DIR *d)
+{
+    if (entries_until_error == 0) {
+        errno = EIO;
+        return NULL;
+    }
+    if (entries_until_error > 0)
+        entries_until_error--;
+    return __real_readdir(d);
+}
+
+static void an_error_is_not_the_end_of_a_directory(void **state)
+{
+    (void)state;
+    for (int fails = 0; fails < 2; fails++) {
+        DIR *d = opendir("/");
+        struct dirent *entry = NULL;
+        struct err e = {0};
+        int entries = 0;
+
+        assert_non_null(d);
+        entries_until_error = fails ? 2 : -1;
+        errno = ENOENT; /* of an earlier call */
+        while (!file_next_entry(d, "/there", &entry, &e) && entry)
+            entries++;
+        entries_until_error = -1;
+        closedir(d);
+        assert_null(entry);
+        assert_int_equal(e.code, fails ? ERR_INTERNAL : ERR_OK);
+        if (fails)
+            assert_string_equal(e.msg, "read directory /there: Input/output error");
+        assert_true(fails ? entries == 2 : entries > 2);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -171,6 +211,7 @@ int main(void)
         cmocka_unit_test(read_refuses_files_above_its_limit),
         cmocka_unit_test(mkdirs_like_mkdir_p),
         cmocka_unit_test(remove_tree_does_not_follow_links),
+        cmocka_unit_test(an_error_is_not_the_end_of_a_directory),
         cmocka_unit_test(lock_is_exclusive_and_ends_with_its_holder),
     };
 

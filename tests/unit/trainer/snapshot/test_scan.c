@@ -1,5 +1,7 @@
 /* Tests which snapshots of a directory are offered, removed and set aside: only committed ones count, and a damaged
  * one is never offered. */
+#include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -361,6 +363,45 @@ static void what_cannot_be_read_is_not_taken_for_missing(void **state)
     assert_int_not_equal(snapshot_scan(loop, &list, &e), ERR_OK);
 }
 
+static int entries_until_error = -1; /* readdir then fails; -1: never */
+struct dirent *__real_readdir(DIR *d);
+struct dirent *__wrap_readdir(DIR *d);
+
+struct dirent *__wrap_readdir(DIR *d)
+{
+    if (entries_until_error == 0) {
+        errno = EIO;
+        return NULL;
+    }
+    if (entries_until_error > 0)
+        entries_until_error--;
+    return __real_readdir(d);
+}
+
+/* A list of fewer snapshots would let a run begin before the newest one, and a digest of fewer files is another digest. */
+static void a_directory_that_cannot_be_read_to_its_end_is_an_error(void **state)
+{
+    struct snapshot_place place = fixture_place_at(10, 1);
+    struct snapshot_files f = {0}, again = {0};
+    struct snapshot_list list = {0};
+    struct err e = {0};
+    (void)state;
+    fixture_write(&place, true, &f);
+    for (int entries = 0; entries < 3; entries++) {
+        entries_until_error = entries;
+        assert_int_equal(snapshot_scan(fixture_dir, &list, &e), ERR_INTERNAL);
+        assert_non_null(strstr(e.msg, "Input/output error"));
+        assert_int_equal(list.count, 0);
+        assert_int_equal(snapshot_sum(f.path, &again, &e), ERR_INTERNAL);
+        assert_int_equal(snapshot_prune(fixture_dir, &place, 0, 1, 0, &e), ERR_INTERNAL);
+    }
+    entries_until_error = -1;
+    assert_int_equal(snapshot_sum(f.path, &again, &e), ERR_OK);
+    assert_string_equal(again.digest, f.digest);
+    snapshot_files_release(&again);
+    snapshot_files_release(&f);
+}
+
 /* Job 7 of another cluster has a snapshot of the same step and generation, which could not be loaded. */
 static void another_runs_snapshot_is_never_replaced(void **state)
 {
@@ -497,6 +538,7 @@ int main(void)
         SNAPSHOT_TEST(a_users_copy_is_neither_offered_nor_removed),
         SNAPSHOT_TEST(prune_keeps_the_best),
         SNAPSHOT_TEST(what_cannot_be_read_is_not_taken_for_missing),
+        SNAPSHOT_TEST(a_directory_that_cannot_be_read_to_its_end_is_an_error),
         SNAPSHOT_TEST(another_runs_snapshot_is_never_replaced),
         SNAPSHOT_TEST(a_snapshot_that_names_no_run_is_never_replaced),
         SNAPSHOT_TEST(snapshots_from_before_a_start_from_scratch_are_set_aside),
