@@ -114,7 +114,7 @@ static enum err_code records_load_all(struct supervisors *all, struct err *e)
     d = opendir(path);
     if (!d)
         return err_sys(e, errno, "%s", path);
-    while (!code && (entry = readdir(d))) {
+    while (!code && !(code = file_next_entry(d, path, &entry, e)) && entry) {
         char *end;
         int64_t job = strtoll(entry->d_name, &end, 10);
 

@@ -76,7 +76,7 @@ static enum err_code former_move(const char *log_dir, const char *node, const ch
 
     if (!d)
         return err_sys(e, errno, "%s", log_dir);
-    while (!code && (entry = readdir(d))) {
+    while (!code && !(code = file_next_entry(d, log_dir, &entry, e)) && entry) {
         CLEANUP(free_text) char *from = paths_join(log_dir, entry->d_name);
         CLEANUP(free_text) char *to = NULL;
 

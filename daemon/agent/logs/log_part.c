@@ -143,8 +143,9 @@ static enum err_code generations_take(DIR *d, const char *job_dir, const char *n
                                       struct err *e)
 {
     struct dirent *entry;
+    enum err_code code;
 
-    while ((entry = readdir(d))) {
+    while ((code = file_next_entry(d, job_dir, &entry, e)) == ERR_OK && entry) {
         CLEANUP(free_text) char *dir = xasprintf("%s/%s/%s", job_dir, entry->d_name, node);
 
         if (!is_generation(entry->d_name) || !file_exists(dir))
@@ -153,7 +154,7 @@ static enum err_code generations_take(DIR *d, const char *job_dir, const char *n
             return e->code;
         (void)unlinkat(dirfd(d), entry->d_name, AT_REMOVEDIR); /* stays while it holds other nodes' parts */
     }
-    return ERR_OK;
+    return code;
 }
 
 static enum err_code supervisor_log_take(const char *job_dir, const char *node, const char *to, struct err *e)

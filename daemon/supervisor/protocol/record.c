@@ -79,11 +79,13 @@ enum err_code record_list(const char *dir, struct record_list *out, struct err *
 {
     DIR *d = opendir(dir);
     struct dirent *entry;
+    enum err_code code;
 
     memset(out, 0, sizeof(*out));
     if (!d)
         return errno == ENOENT ? ERR_OK : err_sys(e, errno, "%s", dir);
-    while ((entry = readdir(d))) {
+    /* Nobody would watch the processes of a record that is not listed. */
+    while ((code = file_next_entry(d, dir, &entry, e)) == ERR_OK && entry) {
         struct spawn_fact fact = {0};
         struct err ignored;
         int64_t spawn;
@@ -100,6 +102,10 @@ enum err_code record_list(const char *dir, struct record_list *out, struct err *
         out->items[out->count++] = fact;
     }
     closedir(d);
+    if (code) {
+        record_list_release(out);
+        return code;
+    }
     if (out->count)
         qsort(out->items, out->count, sizeof(*out->items), fact_by_spawn);
     return ERR_OK;

@@ -1,5 +1,7 @@
 #include "tests/unit/base/check.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,6 +124,43 @@ static void logs_of_an_older_agent(void **state)
     assert_true(fixture_has(f, "1/generation_1/box1/0/stdout.log") && !fixture_has(f, "1/generation_1/box3"));
 }
 
+static int entries_until_error = -1; /* readdir then fails; -1: never */
+struct dirent *__real_readdir(DIR *d);
+struct dirent *__wrap_readdir(DIR *d);
+
+struct dirent *__wrap_readdir(DIR *d)
+{
+    if (entries_until_error == 0) {
+        errno = EIO;
+        return NULL;
+    }
+    if (entries_until_error > 0)
+        entries_until_error--;
+    return __real_readdir(d);
+}
+
+/* The cluster is not recorded before all logs have been moved, so that the next start of the agent moves the rest. */
+static void a_directory_that_cannot_be_read_is_moved_later(void **state)
+{
+    struct fixture *f = *state;
+    enum err_code codes[5];
+
+    fixture_enter(f, "box1", FIRST);
+    put_file(f, "1/generation_1/box1/0/stdout.log");
+    for (size_t i = 0; i < ARRAY_LEN(codes); i++) {
+        struct err e;
+
+        entries_until_error = (int)i;
+        codes[i] = log_cluster_enter(f->dir, "box1", SECOND, &e);
+        entries_until_error = -1;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(codes); i++)
+        assert_int_equal(codes[i], ERR_INTERNAL);
+    fixture_enter(f, "box1", SECOND);
+    assert_true(!fixture_has(f, "1/generation_1") &&
+                fixture_has(f, "former_1111aaaa/1/generation_1/box1/0/stdout.log"));
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_open, fixture_close)
@@ -129,6 +168,7 @@ int main(void)
         TEST(logs_of_the_same_cluster_stay),
         TEST(logs_of_a_former_cluster_move),
         TEST(logs_of_an_older_agent),
+        TEST(a_directory_that_cannot_be_read_is_moved_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,7 @@
 #include "tests/unit/base/check.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -140,6 +142,21 @@ static void messages_of_another_protocol_are_refused(void **state)
     }
 }
 
+static int entries_until_error = -1; /* readdir then fails; -1: never */
+struct dirent *__real_readdir(DIR *d);
+struct dirent *__wrap_readdir(DIR *d);
+
+struct dirent *__wrap_readdir(DIR *d)
+{
+    if (entries_until_error == 0) {
+        errno = EIO;
+        return NULL;
+    }
+    if (entries_until_error > 0)
+        entries_until_error--;
+    return __real_readdir(d);
+}
+
 static void records_are_listed_in_order(void **state)
 {
     char dir[] = "/tmp/ddp-test-record-XXXXXX";
@@ -158,6 +175,13 @@ static void records_are_listed_in_order(void **state)
     assert_ok(file_write_atomic(broken, "{", 1, 0600, &e), &e);
     assert_ok(record_remove(dir, 11, &e), &e);
     assert_ok(record_remove(dir, 11, &e), &e); /* a missing record is fine */
+    for (int entries = 0; entries < 5; entries++) {
+        entries_until_error = entries;
+        const enum err_code code = record_list(dir, &list, &e);
+        entries_until_error = -1;
+        assert_int_equal(code, ERR_INTERNAL); /* not: fewer records */
+        assert_int_equal(list.count, 0);
+    }
     assert_ok(record_list(dir, &list, &e), &e);
     assert_int_equal(list.count, 3);
     assert_int_equal(list.items[0].code, 9);
