@@ -25,9 +25,10 @@ struct saver {
     struct err copied;    /* of the owner's copy */
     struct snapshot_place place;
     int64_t part_samples;
-    bool last;           /* the snapshot is the owner's last one */
-    int64_t patience_ms; /* how long it is tried again if a resource is exhausted */
-    struct err result;   /* result of the last snapshot that ended */
+    bool last;                          /* the snapshot is the owner's last one */
+    int64_t patience_ms;                /* how long it is tried again if a resource is exhausted */
+    struct err result;                  /* result of the last snapshot that ended */
+    struct snapshot_place result_place; /* its place: `place` may be that of the next one */
 };
 
 struct saver_write_check {
@@ -174,6 +175,7 @@ static void *saver_main(void *arg)
             s->config.failed(s->config.arg, &place, &e);
         pthread_mutex_lock(&s->lock);
         s->result = e;
+        s->result_place = place;
         s->busy = false;
         s->ended = true;
         pthread_cond_broadcast(&s->moved);
@@ -345,7 +347,7 @@ bool saver_take_result(struct saver *s, struct snapshot_place *place, struct err
     pthread_mutex_lock(&s->lock);
     bool ended = s->ended;
     if (ended) {
-        *place = s->place;
+        *place = s->result_place;
         *e = s->result;
         s->ended = false;
     }

@@ -72,7 +72,8 @@ void saver_await_copy(struct saver *s);
 /* Waits until the saver is idle. Returns the error of the last snapshot, if it failed. */
 MUST_CHECK enum err_code saver_wait(struct saver *s, struct err *e);
 
-/* Returns true if a snapshot ended since the last call; then sets *place, and *e (OK: committed). */
+/* Returns true if a snapshot ended since the last call; then sets *place and *e (OK: committed), of the last that ended. Another
+ * may be written meanwhile. */
 bool saver_take_result(struct saver *s, struct snapshot_place *place, struct err *e);
 
 #endif

@@ -105,6 +105,32 @@ static void a_snapshot_counts_only_once_it_is_committed(void **state)
     assert_int_equal(g.failures, 0);
 }
 
+/* The owner asks for the result only after it has submitted the next snapshot. */
+static void a_result_is_that_of_the_snapshot_that_ended(void **state)
+{
+    struct gate g;
+    struct saver *s = gated_saver_open(&g, ERR_OK);
+    struct snapshot_place first = fixture_place_at(10, 1), second = fixture_place_at(20, 1), done;
+    struct err e = {0};
+    (void)state;
+    gate_open(&g);
+    fixture_fill(saver_state(s), 1.0f);
+    saver_submit(s, &first, 0);
+    assert_int_equal(saver_wait(s, &e), ERR_OK);
+    pthread_mutex_lock(&g.lock);
+    g.open = false;
+    pthread_mutex_unlock(&g.lock);
+    saver_submit(s, &second, 0);
+    assert_true(saver_take_result(s, &done, &e));
+    assert_int_equal(done.step, 10);
+    assert_false(saver_take_result(s, &done, &e));
+    gate_open(&g);
+    assert_int_equal(saver_wait(s, &e), ERR_OK);
+    assert_true(saver_take_result(s, &done, &e));
+    assert_int_equal(done.step, 20);
+    saver_close(s);
+}
+
 static void a_refused_snapshot_does_not_count(void **state)
 {
     struct gate g;
@@ -566,6 +592,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         SNAPSHOT_TEST(a_snapshot_counts_only_once_it_is_committed),
+        SNAPSHOT_TEST(a_result_is_that_of_the_snapshot_that_ended),
         SNAPSHOT_TEST(a_refused_snapshot_does_not_count),
         SNAPSHOT_TEST(a_refused_snapshot_with_parts_is_removed),
         SNAPSHOT_TEST(a_snapshot_without_an_answer_is_not_removed),
