@@ -4,14 +4,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-static volatile sig_atomic_t interrupt_count, interrupt_number, interrupt_continued;
+static volatile sig_atomic_t interrupt_count, interrupt_number, interrupt_continued, interrupt_reader_left;
 
 /* A signal that repeats the last one is not counted, since a closing terminal and a batch system may send it
  * several times, and a second count would kill the job while it writes a snapshot. ^C is counted each time:
  * the user means it. */
 static void interrupt_count_signal(int number)
 {
-    if (number == interrupt_number && number != SIGINT)
+    if ((number == interrupt_number && number != SIGINT) || (number == SIGHUP && interrupt_reader_left))
         return;
     interrupt_number = number;
     interrupt_count++;
@@ -55,6 +55,14 @@ void interrupts_catch_all(void)
 void interrupts_add(int number)
 {
     interrupt_count_signal(number);
+}
+
+void interrupts_add_reader_left(void)
+{
+    if (interrupt_count)
+        return; /* the reader has probably got the same signal: ^C at `| tee log` reaches both */
+    interrupt_reader_left = 1;
+    interrupt_count_signal(SIGTERM);
 }
 
 int interrupts_count(void)

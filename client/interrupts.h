@@ -14,6 +14,9 @@ void interrupts_catch_these(const int *signals); /* ended by 0 */
 int interrupts_count(void);
 int interrupt_signal(void);      /* the last signal that was counted */
 void interrupts_add(int number); /* as if the signal had come */
+/* Nobody reads the output any more. This counts as SIGTERM, but only if no signal came before. A SIGHUP that follows has the same
+ * cause, a closed terminal, and is not counted. */
+void interrupts_add_reader_left(void);
 /* True once after the process was continued (^Z and fg): others have written to the terminal meanwhile. */
 bool interrupts_was_continued(void);
 

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <langinfo.h>
+#include <poll.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -11,13 +12,33 @@
 #include "client/text/format.h"
 #include "client/text/term_filter.h"
 
-static bool is_lost;
+static bool is_lost, reader_left;
+
+/* Waits while the pipe is full, even if it is non-blocking: other processes share it, and ssh makes its own output
+ * non-blocking. */
+static enum err_code output_write(int fd, const struct buf *b, struct err *e)
+{
+    for (size_t done = 0; done < b->len;) {
+        const ssize_t n = write(fd, b->data + done, b->len - done);
+
+        if (n >= 0) {
+            done += (size_t)n;
+        } else if (errno == EAGAIN) {
+            struct pollfd p = {.fd = fd, .events = POLLOUT};
+            (void)poll(&p, 1, -1);
+        } else if (errno != EINTR) {
+            reader_left |= errno == EPIPE || errno == EIO; /* EIO: the terminal has closed */
+            return err_sys(e, errno, "write");
+        }
+    }
+    return ERR_OK;
+}
 
 bool stdout_put(struct buf *b)
 {
     struct err e;
     errno = 0;
-    enum err_code code = b->len ? fd_write_all(STDOUT_FILENO, b->data, b->len, &e) : ERR_OK;
+    enum err_code code = output_write(STDOUT_FILENO, b, &e);
     /* A closed pipe is the reader's choice (`| head`) and needs no message. */
     if (code != ERR_OK && errno != EPIPE && !is_lost) {
         is_lost = true;
@@ -46,10 +67,15 @@ bool stdout_lost(void)
     return is_lost;
 }
 
+bool output_reader_left(void)
+{
+    return reader_left;
+}
+
 bool stderr_put(struct buf *b)
 {
     struct err e;
-    enum err_code code = b->len ? fd_write_all(STDERR_FILENO, b->data, b->len, &e) : ERR_OK;
+    enum err_code code = output_write(STDERR_FILENO, b, &e);
     buf_clear(b);
     return code == ERR_OK;
 }

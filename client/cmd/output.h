@@ -14,6 +14,8 @@ bool screen_put(struct buf *b);
 void screen_fold(struct buf *b); /* makes it so */
 /* True once stdout could not be written. The exit code then tells whoever reads the file later. */
 bool stdout_lost(void);
+/* True once nobody reads stdout or stderr any more: the pipe or the terminal has closed. */
+bool output_reader_left(void);
 bool stderr_put(struct buf *b); /* false: it could not be written */
 
 /* Prints "ddpctl: <message>" to stderr and returns the exit code that fits: 2 for INVALID_ARGUMENT, 3 for

@@ -251,9 +251,9 @@ static enum err_code run_session_loop(struct run_session *s, struct err *e)
             return e->code;
         if (log_tail_read(&s->tail, now) || job)
             s->active_ms = now;
-        if (!run_session_flush(s) && !s->unread) {
+        if (!run_session_flush(s) && output_reader_left() && !s->unread) {
             s->unread = true;
-            raise(SIGTERM); /* stdout is a closed pipe: end, as any command in a pipe does */
+            interrupts_add_reader_left(); /* stdout is a closed pipe: end, as any command in a pipe does */
         }
         if (run_session_obey(s, e) != ERR_OK)
             return e->code;
@@ -311,9 +311,10 @@ enum err_code run_session_serve_web(struct run_session *s, const char *host, str
 void run_session_release(struct run_session *s, int code)
 {
     bool stopped = interrupts_count() || strcmp(s->state, "cancelled") == 0;
-    /* The logs of a failure are kept for the user; nobody needs those of a run that was interrupted. */
-    bool keep =
-        s->request->log_dir || s->request->redirects || (code != EXIT_DONE && s->generation && !stopped);
+    /* The logs of a failure are kept for the user, and those of which stdout got only a part. Nobody needs those of a run that was
+     * interrupted. */
+    bool keep = s->request->log_dir || s->request->redirects ||
+                ((code != EXIT_DONE || stdout_lost()) && s->generation && !stopped);
     if (keep && s->local.logs)
         buf_printf(&s->talk, "ddpctl: logs are in %s%s%s\n", s->local.logs, s->node ? " on " : "",
                    s->node ? s->node : "");
