@@ -5,7 +5,10 @@
  * Weights are applied before the sum: x_i * (n_i / n). A rank without samples has the weight 0. The sum is
  * made in the array of gradients, which is not used between two steps, so a rank whose peers vanish during
  * the sum still has its parameters. The last mean is kept also with a round at each step. A rank that lost its peers
- * during the sum takes the mean from a rank that has finished the sum. */
+ * during the sum takes the mean from a rank that has finished the sum.
+ *
+ * A run that continues the snapshot of another strategy may begin with parameters that differ between ranks (uneven). The first
+ * average makes them equal. */
 #include "trainer/member/sync/average.h"
 
 #include <math.h>
@@ -31,10 +34,19 @@ static enum err_code average_open(struct sync *s, struct err *e)
     return average_check_tune(s, &s->config.spec, e);
 }
 
-/* There is only one rank, or no rank saw a sample in the round. */
+/* There is only one rank, or parameters are equal: no rank saw a sample in the round, and they were equal before it. */
 static bool nothing_to_average(const struct sync *s, const struct sync_state *round)
 {
-    return s->config.world_size == 1 || round->global_samples == 0;
+    return s->config.world_size == 1 || (round->global_samples == 0 && !s->uneven);
+}
+
+/* If nobody saw a sample, all weigh the same. */
+static double average_weight(const struct sync *s)
+{
+    const struct sync_state *round = &s->state;
+
+    return round->global_samples > 0 ? (double)round->local_samples / (double)round->global_samples
+                                     : 1.0 / s->config.world_size;
 }
 
 /* Of shared - params, on a device that is not the host. The gradients give room for the difference. */
@@ -58,9 +70,9 @@ static float *lengths_slot(const struct sync *s, float *array)
 enum err_code average_begin(struct sync *s, struct err *e)
 {
     struct device *d = s->config.device;
-    double weight = (double)s->state.local_samples / (double)s->state.global_samples, squares = 0.0;
+    double weight = average_weight(s), squares = 0.0;
 
-    if (nothing_to_average(s, &s->state)) /* no rank saw a sample, so parameters are still equal */
+    if (nothing_to_average(s, &s->state))
         return ERR_OK;
     float *slot = lengths_slot(s, s->config.grads), *params = s->config.params, *sum = s->config.grads;
     size_t all = s->config.count, done = 0;
@@ -90,8 +102,10 @@ enum err_code average_join(struct sync *s, struct err *e)
     size_t all = s->config.count, done = 0;
     double squares = 0.0;
 
-    if (nothing_to_average(s, &s->under_way))
+    if (nothing_to_average(s, &s->under_way)) {
+        s->uneven = false;
         return ERR_OK;
+    }
     if (sync_await_sum(s, e))
         return e->code;
     sync_test_kill(s, "commit");
@@ -104,6 +118,7 @@ enum err_code average_join(struct sync *s, struct err *e)
         sync_measure(s, d->host ? squares : device_squares(s), (double)sync_get_float(s, slot));
     if (s->shared)
         d->ops->copy(d, s->shared + done, params + done, (all - done) * sizeof(float));
+    s->uneven = false;
     return ERR_OK;
 }
 
@@ -114,6 +129,7 @@ void average_take(struct sync *s, const struct sync_state *in)
     (void)in;
     BUG_ON(!s->shared);
     d->ops->copy(d, s->config.params, s->shared, s->config.count * sizeof(float));
+    s->uneven = false;
 }
 
 const struct sync_ops sync_average_ops = {

@@ -36,8 +36,7 @@ struct diloco {
     struct sync *warm; /* all-reduce; NULL: there are no such steps */
     struct sync_tensor *tensors;
     struct fragment *fragments;
-    int64_t turn; /* the fragment that is sent next */
-    bool idle;    /* the exchange under way, of diloco_settle, has no steps, although it is counted as one */
+    int64_t turn;      /* the fragment that is sent next */
     int64_t unsettled; /* fragments that diloco_settle has to send; above 0: theta = g, whatever mix says */
 };
 
@@ -430,11 +429,6 @@ static void diloco_leave(struct sync *s, struct sync_state *out)
 
     if (!job_sync_is_mean(&s->config.spec) && s->arrays[FEEDBACK])
         out->sent.kept = delta_keep(d->delta);
-    if (!d->idle)
-        return;
-    out->sent.steps = 0;
-    out->steps--;
-    out->turn_steps--;
 }
 
 /* Each fragment in turn; all that the ranks' own parameters have beyond the shared model is taken in. A group that is lost
@@ -445,14 +439,9 @@ static enum err_code diloco_settle(struct sync *s, struct err *e)
 
     if (!d->unsettled)
         d->unsettled = s->config.spec.fragments;
-    while (d->unsettled) {
-        /* An exchange is about a round, even if no step was made since the last one. */
-        d->idle = s->state.steps == 0;
-        s->state.steps += d->idle;
-        if (sync_begin(s, e) || sync_join(s, e))
+    while (d->unsettled)
+        if (sync_settle_once(s, e))
             return e->code;
-        d->idle = false;
-    }
     return ERR_OK;
 }
 
@@ -509,7 +498,7 @@ static void diloco_load(struct sync *s, const struct sync_state *in)
     slices_leave(s, in, d->fragments, s->config.spec.fragments);
     /* Snapshots of earlier versions do not record `uneven`, so it is derived here. */
     if (!in->turn)
-        s->uneven = s->config.spec.fragments > 1 || s->config.spec.overlap;
+        s->uneven |= s->config.spec.fragments > 1 || s->config.spec.overlap;
 }
 
 const struct sync_ops sync_diloco_ops = {

@@ -76,6 +76,7 @@ struct sync {
     int64_t steps;     /* of the whole run */
     bool ending;       /* sync_end_round was called, with made_at_end */
     int64_t made_at_end;
+    bool idle;     /* the exchange under way, of sync_settle, has no steps, although it is counted as one */
     bool held;     /* sync_hold_round was called */
     size_t pieces; /* of a gather, for which the owner has not waited yet */
     int64_t waited_ns;
@@ -96,6 +97,9 @@ struct sync {
 
 /* Calls `begin`, and moves the round's state to under_way. */
 MUST_CHECK enum err_code sync_begin(struct sync *s, struct err *e);
+/* For `settle`: begins and joins one exchange. An exchange is about a round, so it counts as one step if none was made since the last
+ * one. */
+MUST_CHECK enum err_code sync_settle_once(struct sync *s, struct err *e);
 /* Waits for the sum that coll_start began. Succeeds only if the sum is known to be complete, on any device,
  * so that it may be applied. */
 MUST_CHECK enum err_code sync_await_sum(struct sync *s, struct err *e);

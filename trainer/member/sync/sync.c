@@ -345,15 +345,23 @@ enum err_code sync_join(struct sync *s, struct err *e)
     return exchange_join(s, e) ? e->code : votes_keep(s, e);
 }
 
+enum err_code sync_settle_once(struct sync *s, struct err *e)
+{
+    s->idle = s->state.steps == 0;
+    s->state.steps += s->idle;
+    if (sync_begin(s, e) || sync_join(s, e))
+        return e->code;
+    s->idle = false;
+    return ERR_OK;
+}
+
 enum err_code sync_settle(struct sync *s, struct err *e)
 {
     if (sync_join(s, e))
         return e->code;
     if (sync_settled(s) || !s->ops->begin)
         return ERR_OK;
-    if (s->ops->settle)
-        return s->ops->settle(s, e);
-    return sync_begin(s, e) ? e->code : sync_join(s, e);
+    return s->ops->settle ? s->ops->settle(s, e) : sync_settle_once(s, e);
 }
 
 enum err_code sync_take_feedback(struct sync *s, const struct sync_state *round, struct err *e)
@@ -516,6 +524,11 @@ void sync_leave(struct sync *s, struct sync_state *out)
     out->sent.global_samples = sent->global_samples;
     if (s->ops->leave)
         s->ops->leave(s, out);
+    if (!s->idle)
+        return;
+    out->sent.steps = 0;
+    out->steps--;
+    out->turn_steps -= out->turn > 0;
 }
 
 void sync_take_exchange(struct sync *s, const struct sync_state *in)
