@@ -101,7 +101,7 @@ struct snapshot_place {
     /* Fragments: 1 + the one whose turn it is, and the steps of its turn; 0: there are none, or an older snapshot. */
     int64_t turn, turn_steps;
     int64_t parts;      /* number of rank files: 0 or world_size */
-    int64_t own_params; /* 1: the parts hold parameters, too, because a round is open */
+    int64_t own_params; /* 1: the parts hold parameters, too, because they differ */
     bool divided;       /* each part holds moments that no other part has: divided.h */
     bool judged;        /* val_loss was measured at this step */
     double val_loss;
