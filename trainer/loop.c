@@ -78,7 +78,7 @@ static enum err_code meet_at_end(struct trainer *t, bool *stopped, struct err *e
     struct step s = {0};
     if (*stopped || !round_stop_meets(t) || sync_settled(t->formation.sync))
         return ERR_OK;
-    if (round_stop_meet(t, false, s.tail, e))
+    if (round_stop_meet_to_exchange(t, false, s.tail, e))
         return e->code;
     *stopped = must_stop(&s);
     t->asked = s.tail[TAIL_STOP] > 0.0f;

@@ -124,7 +124,7 @@ enum err_code trainer_exchange_again(struct trainer *t, struct step *s, struct e
     sync_at_step(sync, (int64_t)engine_steps_made(n), engine_total_steps(n));
     quorum_arrive(t);
     float stop[TAIL_USED] = {0};
-    if (round_stop_meets(t) && round_stop_meet(t, false, stop, e))
+    if (round_stop_meets(t) && round_stop_meet_to_exchange(t, false, stop, e))
         return e->code;
     if (t->stopped_within) {
         *s = (struct step){0};
@@ -147,7 +147,7 @@ static enum err_code meet_in_round(struct trainer *t, bool ends, bool wanted, fl
         quorum_arrive(t);
     if (!wanted && (!ends || !round_stop_meets(t)))
         return ERR_OK;
-    if (round_stop_meet(t, wanted, stop, e) || t->stopped_within)
+    if (round_stop_meet_to_exchange(t, wanted, stop, e) || t->stopped_within)
         sync_hold_round(t->formation.sync);
     return e->code;
 }

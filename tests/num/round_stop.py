@@ -4,6 +4,7 @@ one that was not stopped."""
 import os
 import signal
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from world import World, part, raw, sweep  # noqa: E402
@@ -119,8 +120,21 @@ def ranks_stop_where_they_are(directory):
         same_as_undisturbed(where, world)
 
 
-def values_at(w, name):
-    return {r["step"]: r[name] for r in w.ranks[0].reports if name in r}
+def a_round_reports_the_wait_for_slower_ranks(directory):
+    """Rank 1 is held in the last step of a round, or of the run. Rank 0 waits for it before the exchange."""
+    for at, steps in ((10, 20), (15, 15)):
+        with Apart(f"{directory}/{at}", job(steps, AVERAGE.replace("300", "10")), at, world=2, nodes=2) as w:
+            w.until(lambda: "event=held_for_test" in w.ranks[1].err, "rank 1 to hold")
+            w.until_step(at - 1, rank=0)
+            time.sleep(1)  # rank 0 needs much less to come to the exchange
+            os.unlink(w.gate)
+            w.run()
+            waited = [values_at(w, "round_wait_ms", rank) for rank in range(2)]
+        assert waited[0][at] > 300 and waited[1][at] < waited[0][at], waited
+
+
+def values_at(w, name, rank=0):
+    return {r["step"]: r[name] for r in w.ranks[rank].reports if name in r}
 
 
 def an_evaluation_is_made_when_all_have_come_to_it(directory):
@@ -213,4 +227,4 @@ sweep("stops within a round", [a_stop_does_not_wait_for_the_round, ranks_stop_wh
                                an_evaluation_is_made_when_all_have_come_to_it,
                                an_evaluation_is_made_after_all_have_stopped_at_its_step, new_evaluations_wait_for_the_slowest_rank,
                                average_does_not_end_the_round_of_a_fragment, a_rank_waits_at_the_end_of_the_run,
-                               others_go_on_at_the_newest_step])
+                               others_go_on_at_the_newest_step, a_round_reports_the_wait_for_slower_ranks])

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "trainer/member/link/watch.h"
 #include "trainer/signals.h"
@@ -42,4 +43,14 @@ enum err_code round_stop_meet(struct trainer *t, bool wanted, float *tail, struc
     }
     free(all);
     return code;
+}
+
+enum err_code round_stop_meet_to_exchange(struct trainer *t, bool wanted, float *tail, struct err *e)
+{
+    const int64_t began = clock_mono_ns();
+    if (round_stop_meet(t, wanted, tail, e))
+        return e->code;
+    if (!t->stopped_within)
+        sync_add_wait(t->formation.sync, clock_mono_ns() - began);
+    return ERR_OK;
 }

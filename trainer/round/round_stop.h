@@ -26,5 +26,8 @@ bool round_stop_wanted(const struct trainer *t, const struct step *s, int64_t st
 /* The meeting: a collective call. wanted: this rank makes it in order to stop. If any rank does, sets t->stopped_within, and
  * the votes for a stop in tail (TAIL_USED floats). */
 MUST_CHECK enum err_code round_stop_meet(struct trainer *t, bool wanted, float *tail, struct err *e);
+/* The meeting before an exchange. Fast ranks wait here for the slowest one, so the time counts as part of the exchange (sync_round). */
+MUST_CHECK enum err_code round_stop_meet_to_exchange(struct trainer *t, bool wanted, float *tail,
+                                                     struct err *e);
 
 #endif

@@ -227,6 +227,11 @@ void sync_end_round(struct sync *s, int64_t made, int64_t waited_ns)
     s->waited_ns = waited_ns;
 }
 
+void sync_add_wait(struct sync *s, int64_t waited_ns)
+{
+    s->waited_ns += waited_ns;
+}
+
 enum err_code sync_gather(struct sync *s, struct err *e)
 {
     BUG_ON(s->pieces);

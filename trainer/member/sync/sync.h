@@ -135,6 +135,8 @@ void sync_gather_pieces(struct sync *s, const struct sync_pieces *pieces);
  * of them, as sync_join does, too, the owner may make collective calls again. */
 MUST_CHECK enum err_code sync_await_pieces(struct sync *s, size_t count, struct err *e);
 
+/* Adds time that this rank waited for the others to come to the exchange, for sync_round of the exchange that is made next. */
+void sync_add_wait(struct sync *s, int64_t waited_ns);
 /* The next sync_after_step makes no exchange even if the round is over; in that case sync_round_due is true. Call it when the
  * ranks stop within a round, or when an error keeps them from agreeing whether to stop. Not allowed with overlap. */
 void sync_hold_round(struct sync *s);
@@ -173,7 +175,7 @@ struct sync_round {
     int64_t round;    /* 1 is the first that the group made */
     int64_t steps;    /* of this rank since the exchange before it */
     int64_t samples;  /* of this rank in its round; of the fragments' rounds, since the exchange before it */
-    uint64_t wait_ns; /* this rank stood still for the exchange */
+    uint64_t wait_ns; /* this rank stood still for the exchange: until the others came to it, and in it */
     uint64_t bytes;   /* that this rank sent, as coll_get_stats counts them */
     double norm, agreement;
 };
