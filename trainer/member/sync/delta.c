@@ -206,36 +206,84 @@ static enum err_code delta_prepare(struct delta *d, struct err *e)
 
 /* ---- what all ranks say */
 
-/* Who differs from most others; -1: nobody. */
-static int word_odd(const struct delta *d)
+static bool words_equal(const struct delta_word *a, const struct delta_word *b)
 {
-    int odd = -1, fewest = d->config->world_size;
+    return a->round == b->round && a->digest == b->digest;
+}
 
-    for (int r = 0; r < d->config->world_size; r++) {
-        int same = 0;
+static int word_holders(const struct delta *d, int rank)
+{
+    int n = 0;
 
-        for (int k = 0; k < d->config->world_size; k++)
-            same += d->words[k].digest == d->words[r].digest && d->words[k].round == d->words[r].round;
-        if (same < fewest) {
-            fewest = same;
-            odd = r;
-        }
+    for (int r = 0; r < d->config->world_size; r++)
+        n += words_equal(&d->words[r], &d->words[rank]);
+    return n;
+}
+
+/* A rank of the largest group of ranks with equal words. -1: no group is larger than all others. */
+static int word_of_most(const struct delta *d)
+{
+    int most = 0;
+
+    for (int r = 1; r < d->config->world_size; r++)
+        if (word_holders(d, r) > word_holders(d, most))
+            most = r;
+    for (int r = 0; r < d->config->world_size; r++)
+        if (!words_equal(&d->words[r], &d->words[most]) && word_holders(d, r) == word_holders(d, most))
+            return -1;
+    return most;
+}
+
+/* The first rank at or behind `from` whose word is equal to that of `rank`, or is not. The world size: none. */
+static int word_next(const struct delta *d, int from, int rank, bool equal)
+{
+    while (from < d->config->world_size && words_equal(&d->words[from], &d->words[rank]) != equal)
+        from++;
+    return from;
+}
+
+/* Appends the groups of ranks with equal words, as "of ranks 0, 2 and of rank 1". */
+static void words_list(const struct delta *d, struct buf *out)
+{
+    const int world = d->config->world_size;
+
+    for (int first = 0; first < world; first++) {
+        if (word_next(d, 0, first, true) < first) /* its group is listed already */
+            continue;
+        buf_printf(out, "%sof rank%s %d", out->len ? " and " : "", word_holders(d, first) > 1 ? "s" : "",
+                   first);
+        for (int r = first + 1; (r = word_next(d, r, first, true)) < world; r++)
+            buf_printf(out, ", %d", r);
     }
-    return odd;
+}
+
+/* One rank is named if most others agree. Of two ranks, or of two equal groups, either may be the one that is right. */
+static enum err_code words_differ(const struct delta *d, struct err *e)
+{
+    CLEANUP(buf_release) struct buf groups = {0};
+
+    if (word_next(d, 0, 0, false) == d->config->world_size)
+        return ERR_OK;
+    const int most = word_of_most(d), right = most < 0 ? 0 : most, odd = word_next(d, 0, right, false);
+    const struct delta_word *w = &d->words[odd], *other = &d->words[right];
+
+    if (w->round != other->round)
+        return err_set(e, ERR_FAILED_PRECONDITION, "rank %d is at exchange %lld, rank %d at exchange %lld",
+                       odd, (long long)w->round, right, (long long)other->round);
+    if (most >= 0)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "rank %d: its shared model differs from that of the other ranks before exchange %lld",
+                       odd, (long long)w->round);
+    words_list(d, &groups);
+    return err_set(e, ERR_FAILED_PRECONDITION,
+                   "the shared models %.150s differ from each other before exchange %lld", groups.data,
+                   (long long)w->round);
 }
 
 static enum err_code words_compare(const struct delta *d, struct err *e)
 {
-    int odd = word_odd(d);
-    const struct delta_word *w = odd < 0 ? NULL : &d->words[odd], *other = &d->words[odd == 0 ? 1 : 0];
-
-    if (w && w->round != other->round)
-        return err_set(e, ERR_FAILED_PRECONDITION, "rank %d is at exchange %lld, rank %d at exchange %lld",
-                       odd, (long long)w->round, odd == 0 ? 1 : 0, (long long)other->round);
-    if (w)
-        return err_set(e, ERR_FAILED_PRECONDITION,
-                       "rank %d: its shared model differs from that of the other ranks before exchange %lld",
-                       odd, (long long)w->round);
+    if (words_differ(d, e))
+        return e->code;
     if (!d->mine.finite)
         return err_set(
             e, ERR_OUT_OF_RANGE,
