@@ -7,13 +7,17 @@
  * the sum still has its parameters. The last mean is kept also with a round at each step. A rank that lost its peers
  * during the sum takes the mean from a rank that has finished the sum.
  *
+ * If a rank's parameters are not finite, the mean is not applied, and all ranks fail.
+ *
  * A run that continues the snapshot of another strategy may begin with parameters that differ between ranks (uneven). The first
  * average makes them equal. */
 #include "trainer/member/sync/average.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/mem.h"
 #include "trainer/member/sync/squares.h"
 
 static enum err_code average_check_tune(const struct sync *s, const struct sync_spec *to, struct err *e)
@@ -94,19 +98,61 @@ enum err_code average_begin(struct sync *s, struct err *e)
     return rc;
 }
 
+static bool params_finite(const struct sync *s)
+{
+    struct device *d = s->config.device;
+    const float *params = s->config.params;
+    const size_t all = s->config.count - s->config.tail;
+    float room[1024];
+    bool finite = true;
+
+    if (d->host)
+        return floats_finite(params, all);
+    for (size_t at = 0, count; at < all; at += count) {
+        count = all - at < ARRAY_LEN(room) ? all - at : ARRAY_LEN(room);
+        d->ops->download(d, room, params + at, count * sizeof(float));
+        finite &= floats_finite(room, count);
+    }
+    return finite;
+}
+
+/* The sum of lengths is finite if all ranks' parameters are, except for very large ones. If it is not, each rank says whether its own
+ * are. All ranks have the same sum, so either all come here or none does, and a round of finite parameters costs nothing more. */
+static enum err_code average_check(struct sync *s, double lengths, struct err *e)
+{
+    const int world = s->config.world_size;
+
+    if (isfinite(lengths))
+        return ERR_OK;
+    bool mine = params_finite(s), *all = xcalloc((size_t)world, sizeof(*all));
+    enum err_code code = coll_allgather(s->group, &mine, sizeof(mine), all, e);
+
+    if (!code && !mine)
+        code = sync_not_finite(s, s->config.rank, e);
+    for (int r = 0; !code && r < world; r++)
+        if (!all[r])
+            code = sync_not_finite(s, r, e);
+    free(all);
+    return code;
+}
+
 enum err_code average_join(struct sync *s, struct err *e)
 {
     struct device *d = s->config.device;
     float *params = s->config.params, *sum = s->config.grads;
-    const float *slot = lengths_slot(s, params);
+    const float *slot = lengths_slot(s, sum);
     size_t all = s->config.count, done = 0;
-    double squares = 0.0;
+    double squares = 0.0, lengths = 0.0;
 
     if (nothing_to_average(s, &s->under_way)) {
         s->uneven = false;
         return ERR_OK;
     }
     if (sync_await_sum(s, e))
+        return e->code;
+    if (slot)
+        lengths = (double)sync_get_float(s, slot);
+    if (average_check(s, lengths, e))
         return e->code;
     sync_test_kill(s, "commit");
     if (slot && d->host) {
@@ -115,7 +161,7 @@ enum err_code average_join(struct sync *s, struct err *e)
     }
     d->ops->copy(d, params + done, sum + done, (all - done) * sizeof(float));
     if (slot)
-        sync_measure(s, d->host ? squares : device_squares(s), (double)sync_get_float(s, slot));
+        sync_measure(s, d->host ? squares : device_squares(s), lengths);
     if (s->shared)
         d->ops->copy(d, s->shared + done, params + done, (all - done) * sizeof(float));
     s->uneven = false;

@@ -136,20 +136,6 @@ static bool window_is_owned(const struct delta *d, size_t i)
     return d->slices.owners > 1 && i >= d->slices.first[rank] && i < d->slices.first[rank + 1];
 }
 
-static bool floats_finite(const float *x, size_t count)
-{
-    uint32_t most = 0;
-
-    for (size_t i = 0; i < count; i++) {
-        uint32_t bits;
-
-        memcpy(&bits, &x[i], sizeof(bits));
-        bits &= 0x7fffffff;
-        most = bits > most ? bits : most;
-    }
-    return most < 0x7f800000;
-}
-
 /* This rank's codes of one window. Codes of values that are not finite are not written. */
 static bool window_encode(struct delta *d, const struct slices_window *w, const float *x)
 {
@@ -285,15 +271,10 @@ static enum err_code words_compare(const struct delta *d, struct err *e)
     if (words_differ(d, e))
         return e->code;
     if (!d->mine.finite)
-        return err_set(
-            e, ERR_OUT_OF_RANGE,
-            "parameters are not finite before exchange %lld on rank %d: lower the learning rate or set "
-            "clip",
-            (long long)d->send.round, d->config->rank);
+        return sync_not_finite(d->sync, d->config->rank, e);
     for (int r = 0; r < d->config->world_size; r++)
         if (!d->words[r].finite)
-            return err_set(e, ERR_ABORTED, "parameters are not finite before exchange %lld on rank %d",
-                           (long long)d->send.round, r);
+            return sync_not_finite(d->sync, r, e);
     return ERR_OK;
 }
 

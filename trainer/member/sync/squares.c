@@ -1,6 +1,9 @@
 /* In a block, element i is added to lane i % LANES, so that the compiler makes vector code of the loops. */
 #include "trainer/member/sync/squares.h"
 
+#include <stdint.h>
+#include <string.h>
+
 #define LANES 16
 #define BLOCK 512 /* a lane gets 32 values */
 
@@ -113,6 +116,20 @@ double squares_moved(float *out, const float *x, float *y, size_t count)
     for (size_t at = 0; at < count; at += BLOCK)
         sum += block_moved(out + at, x + at, y + at, block_count(count - at));
     return sum;
+}
+
+bool floats_finite(const float *x, size_t count)
+{
+    uint32_t most = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, &x[i], sizeof(bits));
+        bits &= 0x7fffffff;
+        most = bits > most ? bits : most;
+    }
+    return most < 0x7f800000;
 }
 
 double squares_on_device(struct device *device, const float *x, size_t count, double *room)

@@ -104,6 +104,10 @@ MUST_CHECK enum err_code sync_settle_once(struct sync *s, struct err *e);
  * so that it may be applied. */
 MUST_CHECK enum err_code sync_await_sum(struct sync *s, struct err *e);
 
+/* The error of an exchange in which this rank's parameters are not finite (OUT_OF_RANGE), or another rank's (ABORTED). Returns its
+ * code. */
+MUST_CHECK enum err_code sync_not_finite(const struct sync *s, int rank, struct err *e);
+
 /* A float of the arrays, in the device's memory. Reading it waits for the device. */
 void sync_put_float(struct sync *s, float *to, float x);
 float sync_get_float(struct sync *s, const float *from);

@@ -390,6 +390,18 @@ enum err_code sync_await_sum(struct sync *s, struct err *e)
     return rc;
 }
 
+enum err_code sync_not_finite(const struct sync *s, int rank, struct err *e)
+{
+    if (rank == s->config.rank)
+        return err_set(
+            e, ERR_OUT_OF_RANGE,
+            "parameters are not finite before exchange %lld on rank %d: lower the learning rate or set "
+            "clip",
+            (long long)s->rounds, rank);
+    return err_set(e, ERR_ABORTED, "parameters are not finite before exchange %lld on rank %d",
+                   (long long)s->rounds, rank);
+}
+
 /* ---- what a round was like */
 
 void sync_put_float(struct sync *s, float *to, float x)

@@ -237,8 +237,54 @@ static void make_rank_1_infinite(struct ranks *r, int rank)
     }
     RANK_CHECK(e.code == (rank == 1 ? ERR_OUT_OF_RANGE : ERR_ABORTED) && strstr(e.msg, "rank 1"));
     for (size_t i = 0; i < PARAMS; i++)
-        RANK_CHECK(isfinite(sync_shared(m.sync)[i]));
+        RANK_CHECK(isfinite(sync_shared(m.sync)[i]) && (rank == 1 || isfinite(m.config.params[i])));
     member_close(&m);
+}
+
+/* `average`, and diloco that is plain averaging. */
+static void a_mean_that_is_not_finite_is_not_applied(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 4; way++)
+        for (int world = 2; world <= 3; world++) {
+            struct quadratic u = quadratic_setup(WIRE_FP32);
+            struct ranks r = {.world = world, .arg = &u};
+
+            u.spec.outer_lr = 1.0;
+            u.spec.outer_momentum = 0.0;
+            if (way % 2)
+                u.spec = (struct sync_spec){.type = SYNC_AVERAGE, .every = EVERY};
+            u.far = way / 2;
+            assert_true(ranks_run(&r, make_rank_1_infinite));
+            ranks_release(&r);
+        }
+}
+
+/* The squares of such changes overflow, but the mean is finite. */
+static void change_by_large_numbers(struct ranks *r, int rank)
+{
+    const struct quadratic *u = r->arg;
+    struct err e = {0};
+    struct member m;
+
+    member_open(r, rank, &u->spec, 0, &m);
+    m.config.params[970] = 1e30f;
+    for (int step = 0; step < EVERY; step++)
+        RANK_OK(sync_after_step(m.sync, 1, r->world, &e), &e);
+    RANK_CHECK(fabsf(m.config.params[970] - 1e30f) < 1e24f);
+    member_close(&m);
+}
+
+static void a_mean_of_large_numbers_is_applied(void **state)
+{
+    (void)state;
+    for (int far = 0; far < 2; far++) {
+        struct quadratic u = {.spec = {.type = SYNC_AVERAGE, .every = EVERY}, .far = far};
+        struct ranks r = {.world = 3, .arg = &u};
+
+        assert_true(ranks_run(&r, change_by_large_numbers));
+        ranks_release(&r);
+    }
 }
 
 static void shared_models_that_differ_are_named(void **state)
@@ -267,6 +313,8 @@ int main(void)
         cmocka_unit_test(a_failed_exchange_is_repeated_bit_for_bit),
         cmocka_unit_test(other_ranks_drop_what_slices_kept),
         cmocka_unit_test(a_sum_that_is_too_large_is_not_applied),
+        cmocka_unit_test(a_mean_that_is_not_finite_is_not_applied),
+        cmocka_unit_test(a_mean_of_large_numbers_is_applied),
         cmocka_unit_test(shared_models_that_differ_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
