@@ -383,6 +383,7 @@ static void fill_place(const struct trainer *t, const struct sync_state *round, 
         out->turn = round->turn;
         out->turn_steps = round->turn_steps;
     }
+    out->fragments = differ ? round->fragments : 0;
     out->parts = differ || t->divides ? t->formation.world_size : 0;
     out->divided = t->divides;
     out->own_params = differ && !sync_settled(t->formation.sync);

@@ -376,6 +376,7 @@ enum err_code restore_parts(struct trainer *t, const struct snapshot_place *plac
     struct sync_state round = {.steps = place->round_steps,
                                .turn = place->turn,
                                .turn_steps = place->turn_steps,
+                               .fragments = place->fragments,
                                .uneven = place->own_params};
     if (plan_open(t, place, parts, &p, e) || read_parts(t, place, parts, &p, state, &round, e))
         return e->code;

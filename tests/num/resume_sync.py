@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Tests runs that continue a snapshot of averaging with another `sync`. The parameters in the snapshot differ between ranks although it
 was taken right after an exchange."""
+import glob
 import json
 import os
 import shutil
@@ -8,7 +9,7 @@ import struct
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from world import World, newest, sweep, whole_file  # noqa: E402
+from world import World, newest, sweep, tensors, whole_file  # noqa: E402
 
 JOB = """
 name: t
@@ -70,4 +71,33 @@ def ranks_that_differ_continue_with_another_sync(directory):
             assert "ddp.own_params" not in metadata(newest(f"{where}/out")), (sync, other)
 
 
-sweep("resume_sync", [ranks_that_differ_continue_with_another_sync])
+def feedback_of(directory, step, generation):
+    parts = sorted(glob.glob(f"{directory}/out/parts-step-{step}-g{generation}-j*/*.safetensors"))
+    assert len(parts) == 3, parts
+    return [any(any(floats) for name, (_, floats) in tensors(p).items() if name.endswith(".feedback")) for p in parts]
+
+
+def other_fragments_drop_the_error_feedback(directory):
+    """The owners of slices change with the fragments. The first evaluation writes a snapshot before the next exchange."""
+    sync, evaluations, committed = "{type: diloco, every: 8, wire: int8}", "eval: {every: 8}", {}
+    with World(f"{directory}/first", job(10000, sync).replace(evaluations, "eval: {every: 1000000}"), world=3, snapshots=committed) as w:
+        w.kill_at_commit(1, 8)
+        w.wait()
+    began = max(step for _, step in committed)
+    assert metadata(f"{directory}/first/out/step-{began}-g1")["ddp.fragments"] == "1"
+    assert all(feedback_of(f"{directory}/first", began, 1))
+    for fragments in (1, 2):
+        where = f"{directory}/{fragments}"
+        shutil.copytree(f"{directory}/first", where)
+        text = job(10000, sync.replace("8,", f"2000, fragments: {fragments},"), "continue")
+        text = text.replace(evaluations, "eval: {every: 4}").replace("every: 8,", "every: 1000000, keep_best: 1,")
+        with World(where, text, world=3, snapshots=dict(committed), generation=2) as w:
+            w.kill_at_commit(1, began + 4)
+            w.wait()
+            assert [c.step for c in w.rendezvous.commits] == [began + 4], w.rendezvous.commits
+        step = began + 4
+        assert feedback_of(where, step, 2) == [fragments == 1] * 3, fragments
+        assert metadata(f"{where}/out/step-{step}-g2")["ddp.fragments"] == str(fragments)
+
+
+sweep("resume_sync", [ranks_that_differ_continue_with_another_sync, other_fragments_drop_the_error_feedback])

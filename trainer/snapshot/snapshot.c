@@ -108,6 +108,8 @@ static void print_judgement(struct jout *o, const struct snapshot_place *place)
     snprintf(text, sizeof(text), "%lld %lld", (long long)place->turn, (long long)place->turn_steps);
     if (place->turn)
         jout_text(o, "ddp.turn", text);
+    if (place->fragments)
+        metadata_number(o, "ddp.fragments", place->fragments);
     if (place->dealt)
         print_deal(o, place);
     print_portions(o, place);
@@ -465,12 +467,16 @@ static enum err_code read_portions(const struct safetensors *f, struct snapshot_
 
 static enum err_code read_turn(const struct safetensors *f, struct snapshot_place *p, struct err *e)
 {
-    const char *text = json_get_text(f->metadata, "ddp.turn", NULL);
-    long long turn = 0, steps = 0;
+    const char *text = json_get_text(f->metadata, "ddp.turn", NULL),
+               *number = json_get_text(f->metadata, "ddp.fragments", NULL);
+    long long turn = 0, steps = 0, fragments = 0;
+    if (number && (sscanf(number, "%lld", &fragments) != 1 || fragments < 1))
+        return err_set(e, ERR_DATA_LOSS, "%s: metadata 'ddp.fragments' is damaged", f->path);
     if (text && (sscanf(text, "%lld %lld", &turn, &steps) != 2 || turn < 1 || steps < 0))
         return err_set(e, ERR_DATA_LOSS, "%s: metadata 'ddp.turn' is damaged", f->path);
     p->turn = turn;
     p->turn_steps = steps;
+    p->fragments = fragments;
     return ERR_OK;
 }
 

@@ -100,6 +100,7 @@ struct snapshot_place {
     int64_t round_steps, round_samples;
     /* Fragments: 1 + the one whose turn it is, and the steps of its turn; 0: there are none, or an older snapshot. */
     int64_t turn, turn_steps;
+    int64_t fragments;  /* of diloco; 0: another strategy, or an older snapshot */
     int64_t parts;      /* number of rank files: 0 or world_size */
     int64_t own_params; /* 1: the parts hold parameters, too, because they differ */
     bool divided;       /* each part holds moments that no other part has: divided.h */

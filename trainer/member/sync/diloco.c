@@ -12,7 +12,8 @@
  *
  * Failure: g, u, e and theta change only after the exchange has succeeded. Without overlap, a rank that repeats the
  * exchange in another group sends the same codes; with overlap, the round has become longer by the steps in between.
- * If its rank or the world size changed, the slices of e that it owned before and owns now are zeroed first. */
+ * If its rank or the world size changed, the slices of e that it owned before and owns now are zeroed first. A run that continues
+ * with other fragments drops e. */
 #include "trainer/member/sync/average.h"
 #include "trainer/member/sync/delta.h"
 
@@ -226,13 +227,19 @@ static enum err_code diloco_before_step(struct sync *s, struct err *e)
 
 /* ---- rounds */
 
-static void diloco_start(struct sync *s)
+static void feedback_drop(struct sync *s)
 {
     struct device *device = s->config.device;
+
+    device->ops->zero(device, s->arrays[FEEDBACK], s->config.count * sizeof(float));
+}
+
+static void diloco_start(struct sync *s)
+{
     struct diloco *d = s->own;
 
     if (s->arrays[FEEDBACK])
-        device->ops->zero(device, s->arrays[FEEDBACK], s->config.count * sizeof(float));
+        feedback_drop(s);
     for (int64_t f = 0; f < s->config.spec.fragments; f++)
         d->fragments[f].seen = (struct sync_samples){0};
     d->unsettled = 0;
@@ -399,6 +406,13 @@ static void slices_leave(struct sync *s, const struct sync_state *in, const stru
                           in->world_size);
 }
 
+/* Each fragment is cut into slices. So with other fragments nearly all floats change their owner, and e its meaning. */
+static bool fragments_differ(const struct sync *s, const struct sync_state *in)
+{
+    return in->fragments && in->fragments != s->config.spec.fragments &&
+           delta_sliced(&s->config.spec, in->world_size);
+}
+
 /* The exchange counts on other ranks: their g and u are here, and x became e when the group ended. */
 static void diloco_take(struct sync *s, const struct sync_state *in)
 {
@@ -478,6 +492,7 @@ static void diloco_save(const struct sync *s, struct sync_state *out)
     out->turn_steps = out->steps;
     out->steps += d->fragments[d->turn].begin;
     out->unsettled = d->unsettled;
+    out->fragments = s->config.spec.fragments;
     for (int64_t f = 0; f < s->config.spec.fragments; f++)
         out->seen[f] = d->fragments[f].seen;
 }
@@ -495,7 +510,10 @@ static void diloco_load(struct sync *s, const struct sync_state *in)
         d->fragments[f].seen = in->seen[f];
     /* `every` may be another one than that which in->steps was counted by. */
     s->state.steps = in->turn ? in->turn_steps : in->steps - d->fragments[d->turn].begin;
-    slices_leave(s, in, d->fragments, s->config.spec.fragments);
+    if (s->arrays[FEEDBACK] && fragments_differ(s, in))
+        feedback_drop(s);
+    else
+        slices_leave(s, in, d->fragments, s->config.spec.fragments);
     /* Snapshots of earlier versions do not record `uneven`, so it is derived here. */
     if (!in->turn)
         s->uneven |= s->config.spec.fragments > 1 || s->config.spec.overlap;

@@ -224,6 +224,8 @@ struct sync_state {
     int64_t local_samples, global_samples;
     /* 1 + the fragment whose turn it is, and the steps of its turn; 0: `steps` tells, as in snapshots of earlier versions */
     int64_t turn, turn_steps;
+    /* By which the own arrays are divided among ranks. 0: not known, as in snapshots of earlier versions, or they are not divided */
+    int64_t fragments;
     bool uneven; /* parameters differ between ranks even when steps is 0 */
     /* Not in snapshots: */
     int64_t rounds; /* exchanges that the group has made */

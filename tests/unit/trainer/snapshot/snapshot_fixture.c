@@ -119,6 +119,7 @@ struct snapshot_place fixture_place_of_parts(int64_t step, int64_t generation, b
     place.own_params = own_params;
     place.turn = own_params ? 3 : 0;
     place.turn_steps = own_params ? 11 : 0;
+    place.fragments = own_params ? 4 : 0;
     return place;
 }
 

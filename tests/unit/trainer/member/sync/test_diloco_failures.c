@@ -126,6 +126,42 @@ static void other_ranks_drop_what_slices_kept(void **state)
         }
 }
 
+/* Slices are cut within fragments, so with other fragments the owners are others. */
+static void resume_with_other_fragments(struct ranks *r, int rank)
+{
+    const struct quadratic *u = r->arg;
+
+    for (int64_t fragments = 0; fragments <= 3; fragments++) {
+        const struct sync_state was = {.rank = rank, .world_size = r->world, .fragments = fragments};
+        const bool dropped = r->world >= 3 && fragments && fragments != u->spec.fragments;
+        struct member m;
+        float *e;
+
+        member_open(r, rank, &u->spec, 0, &m);
+        e = m.config.arrays[2];
+        for (size_t i = 0; i < PARAMS; i++)
+            e[i] = 1;
+        sync_load(m.sync, &was);
+        for (size_t i = 0; i < PARAMS; i++)
+            RANK_CHECK(e[i] == (dropped ? 0.0f : 1.0f));
+        member_close(&m);
+    }
+}
+
+static void other_fragments_drop_what_slices_kept(void **state)
+{
+    (void)state;
+    for (int world = 2; world <= 3; world++)
+        for (int fragments = 1; fragments <= 3; fragments += 2) {
+            struct quadratic u = quadratic_setup(WIRE_INT4);
+            struct ranks r = {.world = world, .arg = &u};
+
+            u.spec.fragments = fragments;
+            assert_true(ranks_run(&r, resume_with_other_fragments));
+            ranks_release(&r);
+        }
+}
+
 /* Alone with the samples of a round, an owner may have more than the wire's formats hold. */
 static void overflow_in_rank_0(struct ranks *r, int rank)
 {
@@ -312,6 +348,7 @@ int main(void)
         cmocka_unit_test(a_death_in_a_round_changes_nothing),
         cmocka_unit_test(a_failed_exchange_is_repeated_bit_for_bit),
         cmocka_unit_test(other_ranks_drop_what_slices_kept),
+        cmocka_unit_test(other_fragments_drop_what_slices_kept),
         cmocka_unit_test(a_sum_that_is_too_large_is_not_applied),
         cmocka_unit_test(a_mean_that_is_not_finite_is_not_applied),
         cmocka_unit_test(a_mean_of_large_numbers_is_applied),
