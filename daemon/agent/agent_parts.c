@@ -16,7 +16,6 @@
 #include "daemon/agent/gpu/trainer_plugin.h"
 #include "daemon/agent/logs/log_cluster.h"
 #include "daemon/agent/node_jobs.h"
-#include "daemon/agent/wish_apply.h"
 #include "proto/rpc_resolve.h"
 
 #define RESOLVE_MS 5000
@@ -153,6 +152,7 @@ static void check_server_open(struct agent *a)
     struct check_server_options options = {.settings = s,
                                            .inherited = s->lifeline >= 0 ? environ : NULL,
                                            .user = s->user,
+                                           .own = a->own.name ? &a->own : NULL,
                                            .submitter_on = s->run_as ? s->node : NULL,
                                            .address = a->address,
                                            .coordinator = s->coordinator,
@@ -193,6 +193,31 @@ static void on_supervisors_change(void *user)
     struct agent *a = user;
 
     a->changed = a->facts_due = true;
+}
+
+static void on_account_looked_up(void *user)
+{
+    struct agent *a = user;
+
+    a->changed = true;
+}
+
+/* Blocks until the account database answers, as settings.c has done already. *others: workers run under other accounts
+ * than the agent. */
+static enum err_code accounts_open(struct agent *a, bool *others, struct err *e)
+{
+    const struct settings *s = a->settings;
+    struct accounts_options options = {.node = s->node, .on_change = on_account_looked_up, .ctx = a};
+    CLEANUP(account_release) struct account user = {0};
+    struct err none;
+
+    if (s->user && account_look_up(s->user, &user, e))
+        return e->code;
+    if (account_look_up_own(&a->own, &none))
+        log_debug("no_own_account", "why=%s", LOG_Q(none.msg));
+    *others = s->run_as || (s->user && user.uid != geteuid());
+    a->accounts = accounts_create(&a->loop, &options);
+    return ERR_OK;
 }
 
 static void on_worker_report(void *user, int64_t job, const struct metric_report *report)
@@ -252,15 +277,15 @@ enum err_code agent_parts_open(struct agent *a, struct err *e)
                                              .ctx = a,
                                              .add_gpus = agent_gpus_add_usage};
     CLEANUP(free_text) char *supervisor = NULL;
+    bool others = false;
 
     /* a missing ddp-supervisor is reported now, not when the first job comes */
     if (paths_program("ddp-supervisor", &supervisor, e) || state_open(a, e) || address_find(a, e) ||
-        relay_open_here(a, e))
+        accounts_open(a, &others, e) || relay_open_here(a, e))
         return e->code;
     trainer_find(a);
     python_find(a);
-    a->accounts = accounts_create(s->node);
-    if (s->run_as || wish_other_user(a, NULL)) /* these workers cannot enter the state directory */
+    if (others) /* these workers cannot enter the state directory */
         a->runtime_dir = xasprintf("/run/ddp/%.8s", a->instance);
     supervisors.runtime = a->runtime_dir;
     coordinator_file_write(a);
@@ -279,7 +304,8 @@ void agent_parts_release(struct agent *a)
     explicit_bzero(a->relay_key, sizeof(a->relay_key));
     worker_monitor_close(a->monitor);
     check_server_close(a->check_server);
-    accounts_free(a->accounts);
+    accounts_close(a->accounts);
+    account_release(&a->own);
     supervisors_close(a->supervisors);
     log_readers_free(a->log_readers);
     log_tail_sender_free(a->log_tails);

@@ -54,6 +54,7 @@ struct agent {
     struct worker_monitor *monitor;
     struct check_server *check_server;
     struct accounts *accounts;
+    struct account own;         /* the account that the agent runs under; without a name: it has no entry */
     struct relay_server *relay; /* NULL: this agent runs none */
     uint8_t relay_key[RELAY_KEY];
     struct report_queue reports;

@@ -1,7 +1,6 @@
 #include "daemon/agent/environment.h"
 
 #include <inttypes.h>
-#include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,22 +95,21 @@ static char **entries_put(char **env, char *const *entries, size_t count)
     return env;
 }
 
-static char **login_variables_put(char **env, const char *user, bool always)
+static char **login_variables_put(char **env, const struct account *account, bool always)
 {
-    const struct passwd *pw = user ? getpwnam(user) : getpwuid(geteuid());
-
-    if (!pw || (pw->pw_uid == geteuid() && !always))
+    if (!account || (account->uid == geteuid() && !always))
         return env;
-    env = env_set(env, "HOME", "%s", pw->pw_dir);
-    env = env_set(env, "USER", "%s", pw->pw_name);
-    env = env_set(env, "LOGNAME", "%s", pw->pw_name);
-    return env_set(env, "SHELL", "%s", pw->pw_shell && *pw->pw_shell ? pw->pw_shell : "/bin/sh");
+    env = env_set(env, "HOME", "%s", account->home);
+    env = env_set(env, "USER", "%s", account->name);
+    env = env_set(env, "LOGNAME", "%s", account->name);
+    return env_set(env, "SHELL", "%s", account->shell);
 }
 
 /* A daemon's own environment belongs to its administrator (the PATH of some shell, proxies with passwords,
  * systemd's variables), so its jobs do not get it. Under `ddpctl run` agent and job belong to the same user,
  * and the job gets the user's environment, as under torchrun. */
-char **environment_base(const struct settings *settings, const char *user, char *const *inherited)
+char **environment_base(const struct settings *settings, const struct account *account,
+                        char *const *inherited)
 {
     char **env = inherited && *inherited ? strv_dup(inherited) : NULL;
 
@@ -121,7 +119,7 @@ char **environment_base(const struct settings *settings, const char *user, char 
         env = env_set(env, "PATH", "%s", DEFAULT_PATH);
         env = env_set(env, "LANG", "C.UTF-8");
     }
-    env = login_variables_put(env, user, !inherited);
+    env = login_variables_put(env, account, !inherited);
     return entries_put(env, settings->env, strv_len(settings->env));
 }
 
@@ -290,7 +288,7 @@ void environment_order(struct spawn_order *out, const struct environment_place *
                        const Ddp__V1__SpawnWish *spawn)
 {
     const struct settings *set = place->settings;
-    char **env = environment_base(set, place->user, place->inherited);
+    char **env = environment_base(set, place->account, place->inherited);
     bool native = spec->kind == JOB_TRAIN;
     /* CUDA_VISIBLE_DEVICES cannot name a GPU twice, so LOCAL_RANK cannot number shared GPUs: each worker sees
      * only its own, as number 0 */

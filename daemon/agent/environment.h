@@ -2,6 +2,7 @@
 #define DDP_DAEMON_AGENT_ENVIRONMENT_H
 
 #include "base/job/job.h"
+#include "daemon/agent/account.h"
 #include "daemon/agent/settings.h"
 #include "daemon/supervisor/protocol/spawn_order.h"
 #include "proto/ddp.pb-c.h"
@@ -21,11 +22,12 @@
 
 struct environment_place {
     const struct settings *settings;
-    const char *user;     /* the account that the job runs under; NULL: the agent's */
-    const char *instance; /* the agent's: DDP_AGENT_ID */
-    const char *address;  /* the node's */
-    const char *cluster;  /* DDP_CLUSTER_ID: tells this cluster's job 1 from another cluster's */
-    const char *run_dir;  /* DDP_RUN_DIR: 0700, for sockets between ranks of the node (wish_apply.c) */
+    const char *user;              /* the account that the job runs under; NULL: the agent's */
+    const struct account *account; /* its entry; NULL: the agent's, which has none */
+    const char *instance;          /* the agent's: DDP_AGENT_ID */
+    const char *address;           /* the node's */
+    const char *cluster;           /* DDP_CLUSTER_ID: tells this cluster's job 1 from another cluster's */
+    const char *run_dir; /* DDP_RUN_DIR: 0700, for sockets between ranks of the node (wish_apply.c) */
     const char *job_file;
     const char *coordinator_file; /* DDP_COORDINATOR_FILE (coordinator_file.h), or NULL */
     const char *trainer;          /* ddp-trainer's path */
@@ -35,7 +37,8 @@ struct environment_place {
 };
 
 /* Steps 1 and 2, which are the same for all jobs of a user. Arguments as in struct environment_place. strv_free. */
-char **environment_base(const struct settings *settings, const char *user, char *const *inherited);
+char **environment_base(const struct settings *settings, const struct account *account,
+                        char *const *inherited);
 /* Fills all of *out but the lease. Release it afterwards. */
 void environment_order(struct spawn_order *out, const struct environment_place *place,
                        const struct job_spec *spec, const Ddp__V1__GroupWish *group,

@@ -24,22 +24,13 @@ static const char *job_user(const struct agent *a, const char *submitter)
     return a->settings->run_as ? submitter : a->settings->user;
 }
 
-const struct passwd *wish_other_user(const struct agent *a, const char *submitter)
-{
-    const char *name = job_user(a, submitter);
-    const struct passwd *pw = name ? getpwnam(name) : NULL;
-
-    return pw && pw->pw_uid != geteuid() ? pw : NULL;
-}
-
 /* The run directory, for sockets between ranks. It is below <state>/run, which only the agent may enter, unless the
  * workers run under another account. The workers of a train job have one for all generations: by it ranks tell that
  * they share a node, and a generation may have members that were started for different ones. A command has one for
  * each generation, as its processes do not outlive theirs. */
-static enum err_code run_dir_make(struct agent *a, const Ddp__V1__GroupWish *group, bool native, char **out,
-                                  struct err *e)
+static enum err_code run_dir_make(struct agent *a, const Ddp__V1__GroupWish *group,
+                                  const struct account *user, bool native, char **out, struct err *e)
 {
-    const struct passwd *user = wish_other_user(a, group->user);
     CLEANUP(free_text) char *base = supervisors_run_base(a->supervisors, group->job);
     CLEANUP(free_text) char *name = native ? xstrdup("ranks") : xasprintf("g%" PRId64, group->generation);
     CLEANUP(close_fd) int at = -1;
@@ -50,9 +41,9 @@ static enum err_code run_dir_make(struct agent *a, const Ddp__V1__GroupWish *gro
     at = open(base, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (at < 0)
         return err_sys(e, errno, "%s", base);
-    if (file_at_make_dirs(at, name, 0700, user, &fd, e))
+    if (file_at_make_dirs(at, name, 0700, user != NULL, &fd, e))
         return err_wrap(e, "%s", base);
-    if (user && fchown(fd, user->pw_uid, user->pw_gid))
+    if (user && fchown(fd, user->uid, user->gid))
         return err_sys(e, errno, "%s/%s", base, name);
     *out = xasprintf("%s/%s", base, name);
     return ERR_OK;
@@ -60,17 +51,16 @@ static enum err_code run_dir_make(struct agent *a, const Ddp__V1__GroupWish *gro
 
 /* The job file is beside the run directory, not in it: the owner of a directory may replace the files in it
  * by links. Each generation has its own, since a tuned job has a new one. */
-static enum err_code job_file_write(struct agent *a, const Ddp__V1__GroupWish *group, char **out,
-                                    struct err *e)
+static enum err_code job_file_write(struct agent *a, const Ddp__V1__GroupWish *group,
+                                    const struct account *user, char **out, struct err *e)
 {
     CLEANUP(free_text) char *base = supervisors_run_base(a->supervisors, group->job);
     CLEANUP(free_text) char *path = xasprintf("%s/g%" PRId64 ".yaml", base, group->generation);
-    const struct passwd *user = wish_other_user(a, group->user);
     const char *text = group->job_file;
 
     if (!file_exists(path) && file_write_atomic(path, text, strlen(text), 0600, e))
         return e->code;
-    if (user && lchown(path, user->pw_uid, user->pw_gid))
+    if (user && lchown(path, user->uid, user->gid))
         return err_sys(e, errno, "%s", path);
     *out = steal(path);
     return ERR_OK;
@@ -84,15 +74,17 @@ static void order_name(const struct action *act, struct spawn_order *order)
     order->first_local_rank = wish_first_local_rank(act->wish);
 }
 
-static enum err_code order_make(struct agent *a, const struct action *act, struct spawn_order *order,
-                                bool *node_trouble, struct err *e)
+static enum err_code order_make(struct agent *a, const struct action *act, const struct account *account,
+                                struct spawn_order *order, bool *node_trouble, struct err *e)
 {
+    const struct account *other = account && account->uid != geteuid() ? account : NULL;
     const Ddp__V1__GroupWish *group = act->group;
     CLEANUP(job_release) struct job_spec spec = {0};
     CLEANUP(free_text) char *run_dir = NULL;
     CLEANUP(free_text) char *job_file = NULL;
     struct environment_place place = {.settings = a->settings,
                                       .user = job_user(a, group->user),
+                                      .account = account,
                                       .instance = a->instance,
                                       .address = a->address,
                                       .cluster = a->wish.wish ? a->wish.wish->cluster_id : "",
@@ -101,14 +93,13 @@ static enum err_code order_make(struct agent *a, const struct action *act, struc
                                       .has_gpus = gpus_count(a->gpus) > 0,
                                       .inherited = a->settings->lifeline >= 0 ? environ : NULL};
 
-    order_name(act, order); /* first, so that a refusal can name the spawn */
     if (job_parse(&spec, group->job_file, strlen(group->job_file), "job file", e))
         return e->code;
     /* a disk that is full, read-only or damaged: another node may have a better one */
     *node_trouble = true;
-    if (run_dir_make(a, group, spec.kind == JOB_TRAIN, &run_dir, e))
+    if (run_dir_make(a, group, other, spec.kind == JOB_TRAIN, &run_dir, e))
         return e->code;
-    if (spec.kind == JOB_TRAIN && job_file_write(a, group, &job_file, e))
+    if (spec.kind == JOB_TRAIN && job_file_write(a, group, other, &job_file, e))
         return e->code;
     *node_trouble = false;
     coordinator_file_write(a);
@@ -121,29 +112,43 @@ static enum err_code order_make(struct agent *a, const struct action *act, struc
     return ERR_OK;
 }
 
-/* True, with the reason in *e: the job's user has no account on this node. Another node may have one, so the
- * coordinator is told to place the user's jobs there. */
-static bool account_is_missing(struct agent *a, const struct action *act, struct spawn_order *order,
-                               struct err *e)
+/* The account that the job's workers run under; *out is NULL if it is the agent's own and has no entry. *missing: the
+ * job's user has no account on this node. Another node may have one, so the coordinator is told to place the user's
+ * jobs there. */
+static enum err_code job_account_find(struct agent *a, const char *submitter, const struct account **out,
+                                      bool *missing, struct err *e)
 {
-    const char *user = act->group->user;
+    const char *name = job_user(a, submitter);
 
-    if (!a->settings->run_as || !account_check(user, a->settings->node, e) || e->code == ERR_UNAVAILABLE)
-        return false;
-    order_name(act, order);
+    *out = NULL;
+    if (!name) {
+        *out = a->own.name ? &a->own : NULL;
+        return ERR_OK;
+    }
+    if (!a->settings->run_as)
+        return accounts_find(a->accounts, name, out, e);
+    if (accounts_find(a->accounts, name, out, e) == ERR_UNAVAILABLE)
+        return e->code;
+    if (!account_check_submitter(*out, name, a->settings->node, e))
+        return ERR_OK;
+    *missing = true;
     rpc_utf8_clean(e->msg);
-    accounts_refused(a->accounts, user, e->msg);
-    return true;
+    accounts_refused(a->accounts, name, e->msg);
+    return e->code;
 }
 
 static void action_start(struct agent *a, const struct action *act)
 {
     struct spawn_order order = {0};
-    struct err e = {0};
-    bool no_account = account_is_missing(a, act, &order, &e);
-    bool node_trouble = no_account;
-    enum err_code code = e.code ? e.code : order_make(a, act, &order, &node_trouble, &e);
+    struct err e;
+    const struct account *account;
+    bool no_account = false;
+    enum err_code code = job_account_find(a, act->group->user, &account, &no_account, &e);
+    bool node_trouble = code != ERR_OK;
 
+    order_name(act, &order); /* first, so that a refusal can name the spawn */
+    if (!code)
+        code = order_make(a, act, account, &order, &node_trouble, &e);
     if (!code)
         code = supervisors_start(a->supervisors, act->job, &order, &e);
     if (code && code != ERR_UNAVAILABLE) { /* UNAVAILABLE: the next reconcile tries again */

@@ -1,7 +1,6 @@
 #ifndef DDP_DAEMON_AGENT_WISH_APPLY_H
 #define DDP_DAEMON_AGENT_WISH_APPLY_H
 
-#include <pwd.h>
 #include <stdint.h>
 
 #include "daemon/agent/agent_state.h"
@@ -14,8 +13,5 @@ void wish_apply(struct agent *a, int64_t now);
 /* Passes the last acknowledged heartbeat on to the supervisors of all jobs in the wish: their leases count
  * from it. */
 void wish_renew_leases(struct agent *a);
-
-/* The account that jobs of this submitter run under; NULL: the agent's own. */
-const struct passwd *wish_other_user(const struct agent *a, const char *submitter);
 
 #endif

@@ -2,8 +2,8 @@
 
 #include <errno.h>
 #include <grp.h>
-#include <pwd.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "daemon/agent/account.h"
 #include "daemon/agent/preflight/check_link.h"
 #include "daemon/agent/preflight/check_place.h"
 #include "proto/rpc_codec.h"
@@ -23,18 +24,44 @@
 #define HOLD_MOST_MS 60000
 #define RESOLVE_MS 5000 /* the whole answer is due after ten seconds */
 
-static enum err_code check_become_user(const char *name, struct err *e)
+/* With run_as: submitter the check runs under the account of the user who asks, if it may have jobs here. root may not,
+ * but a check of ports and clocks by the coordinator's administrator must work: it runs as nobody. */
+static enum err_code check_submitter_find(const char *name, const char *node, struct account *out,
+                                          struct err *e)
 {
-    const struct passwd *user;
+    enum err_code code = account_look_up(name, out, e);
 
-    if (!strcmp(name, "-"))
+    if (code && code != ERR_NOT_FOUND)
+        return code;
+    code = account_check_submitter(code ? NULL : out, name, node, e);
+    if (code != ERR_PERMISSION_DENIED)
+        return code;
+    account_release(out);
+    return account_look_up("nobody", out, e);
+}
+
+/* The environment lacks the account's login variables; the node's `env` wins over them. */
+static void login_variables_set(const struct account *account)
+{
+    setenv("HOME", account->home, 0);
+    setenv("USER", account->name, 0);
+    setenv("LOGNAME", account->name, 0);
+    setenv("SHELL", account->shell, 0);
+}
+
+static enum err_code check_become_user(const char *name, const char *node, struct err *e)
+{
+    CLEANUP(account_release) struct account account = {0};
+    bool submitter = strcmp(node, "-") != 0;
+
+    if (!submitter && !strcmp(name, "-"))
         return ERR_OK;
-    user = getpwnam(name);
-    if (!user)
-        return err_set(e, ERR_NOT_FOUND, "user %s does not exist", name);
-    if (user->pw_uid == geteuid())
+    if (submitter ? check_submitter_find(name, node, &account, e) : account_look_up(name, &account, e))
+        return e->code;
+    login_variables_set(&account);
+    if (account.uid == geteuid())
         return ERR_OK;
-    if (initgroups(user->pw_name, user->pw_gid) || setgid(user->pw_gid) || setuid(user->pw_uid))
+    if (initgroups(account.name, account.gid) || setgid(account.gid) || setuid(account.uid))
         return err_sys(e, errno, "cannot become user %s", name);
     return ERR_OK;
 }
@@ -61,6 +88,15 @@ static enum err_code answer_write(const Ddp__V1__CheckAnswer *answer, struct err
         return e->code;
     close(STDOUT_FILENO);
     return ERR_OK;
+}
+
+static enum err_code answer_write_error(const char *why, struct err *e)
+{
+    Ddp__V1__CheckAnswer answer = DDP__V1__CHECK_ANSWER__INIT;
+    CLEANUP(free_text) char *text = rpc_utf8_clean(xstrdup(why));
+
+    answer.error = text;
+    return answer_write(&answer, e);
 }
 
 static enum err_code ask_answer(const Ddp__V1__CheckAsk *ask, const struct check_ports *ports,
@@ -111,18 +147,24 @@ int check_process_main(int argc, char **argv)
     struct check_ports ports;
     struct err e;
 
-    if (argc != 5) {
+    alarm(LIFE_S);
+    if (argc != 6) {
         fputs("ddp-agent check: only ddp-agent itself starts this command\n", stderr);
         return 2;
     }
-    ports = (struct check_ports){atoi(argv[2]), atoi(argv[3])};
-    if (check_become_user(argv[1], &e) || ask_read(&ask, &e)) {
+    ports = (struct check_ports){atoi(argv[3]), atoi(argv[4])};
+    if (check_become_user(argv[1], argv[2], &e)) {
+        if (answer_write_error(e.msg, &e))
+            fprintf(stderr, "ddp-agent check: %s\n", e.msg);
+        return 1;
+    }
+    if (ask_read(&ask, &e)) {
         fprintf(stderr, "ddp-agent check: %s\n", e.msg);
         return 1;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* after setuid, which clears it */
     alarm(check_lifetime(ask));
-    if (ask_answer(ask, &ports, argv[4], &e)) {
+    if (ask_answer(ask, &ports, argv[5], &e)) {
         fprintf(stderr, "ddp-agent check: %s\n", e.msg);
         return 1;
     }

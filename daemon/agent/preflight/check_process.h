@@ -7,7 +7,8 @@
  * answer a packed CheckAnswer on stdout. A process that listens for other nodes goes on serving them after
  * its answer. */
 
-/* argv: "check", USER or "-", FIRST and LAST port, COORDINATOR. Returns the program's exit code. */
+/* argv: "check", USER or "-", NODE or "-", FIRST and LAST port, COORDINATOR. With NODE, USER is the submitter of a check
+ * under `run_as: submitter`. Returns the program's exit code. */
 int check_process_main(int argc, char **argv);
 
 #endif

@@ -16,7 +16,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "daemon/agent/accounts.h"
 #include "daemon/agent/environment.h"
 #include "proto/rpc_codec.h"
 
@@ -118,6 +117,10 @@ static void check_forward_answer(struct check *k)
         error_send(k->all, k->ask, k->wall_ms, "the check ended without an answer: see the agent's log");
         return;
     }
+    if (*answer->error) { /* the process could not begin */
+        error_send(k->all, k->ask, k->wall_ms, answer->error);
+        return;
+    }
     /* the agent's own texts are put in for the sending only: rpc_free must not see them */
     char *version = answer->version, *address = answer->address;
     answer->version = (char *)DDP_VERSION;
@@ -160,8 +163,9 @@ static void on_check_late(uv_timer_t *timer)
     struct check *k = timer->data;
 
     check_kill(k);
-    error_send(k->all, k->ask, k->wall_ms,
-               "the check did not end within 15 s: a file system on the node may hang");
+    error_send(
+        k->all, k->ask, k->wall_ms,
+        "the check did not end within 15 s: a file system or the account database of the node may hang");
     check_end(k);
 }
 
@@ -201,36 +205,22 @@ static int check_attributes_set(posix_spawn_file_actions_t *files, posix_spawnat
     return rc ? rc : posix_spawnattr_setflags(attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
 }
 
-/* With run_as: submitter the check runs under the account of the user who asks, if it may have jobs here.
- * root may not, but a check of ports and clocks by the coordinator's administrator must work: it runs as
- * nobody. */
-static enum err_code check_choose_user(const struct check_server *c, const Ddp__V1__CheckAsk *ask,
-                                       const char **out, struct err *e)
+/* The process itself looks the user's account up, because the account database may hang, too. */
+static int check_spawn(const struct check_server *c, const Ddp__V1__CheckAsk *ask, int in, int out,
+                       pid_t *pid)
 {
-    *out = c->options.user ? c->options.user : "-";
-    if (!c->options.submitter_on)
-        return ERR_OK;
-    *out = ask->user;
-    if (!account_check(ask->user, c->options.submitter_on, e))
-        return ERR_OK;
-    if (e->code != ERR_PERMISSION_DENIED)
-        return e->code;
-    *out = "nobody";
-    return ERR_OK;
-}
-
-static int check_spawn(const struct check_server *c, const char *user, int in, int out, pid_t *pid)
-{
+    const char *node = c->options.submitter_on, *user = node ? ask->user : c->options.user;
     CLEANUP(free_text) char *first = xasprintf("%d", c->options.port_first);
     CLEANUP(free_text) char *last = xasprintf("%d", c->options.port_last);
     char *argv[] = {(char *)"ddp-agent",
                     (char *)"check",
-                    (char *)user,
+                    (char *)(user ? user : "-"),
+                    (char *)(node ? node : "-"),
                     first,
                     last,
                     (char *)c->options.coordinator,
                     NULL};
-    char **env = environment_base(c->options.settings, strcmp(user, "-") ? user : NULL, c->options.inherited);
+    char **env = environment_base(c->options.settings, user ? NULL : c->options.own, c->options.inherited);
     char *const nothing[] = {NULL};
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attr;
@@ -270,22 +260,19 @@ static enum err_code check_start(struct check_server *c, const Ddp__V1__CheckAsk
 {
     CLEANUP(close_fd) int in = -1;
     CLEANUP(close_fd) int out = -1;
-    const char *user;
     int fds[2], rc;
     pid_t pid;
 
     /* each check is a process: users must not be able to fill the node with them */
     if (c->count >= CHECKS_MAX)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "too many checks at the same time: try again later");
-    if (check_choose_user(c, ask, &user, e))
-        return e->code;
     in = ask_to_file(ask, e);
     if (in < 0)
         return e->code;
     if (pipe2(fds, O_CLOEXEC))
         return err_sys(e, errno, "pipe");
     out = fds[1];
-    rc = check_spawn(c, user, in, out, &pid);
+    rc = check_spawn(c, ask, in, out, &pid);
     if (rc) {
         close(fds[0]);
         return err_sys(e, rc, "ddp-agent check");

@@ -2,12 +2,13 @@
 #define DDP_DAEMON_AGENT_PREFLIGHT_CHECK_SERVER_H
 
 #include "base/err.h"
+#include "daemon/agent/account.h"
 #include "daemon/agent/settings.h"
 #include "proto/ddp.pb-c.h"
 
 /* Answers the coordinator's questions about this node (CheckAsk). Each is answered by a process of its own
- * under the account that jobs run under (check_process.h), so that neither a file system nor a peer can block
- * the agent. It begins in the environment in which a worker begins (environment_base), because it may start a program of
+ * under the account that jobs run under (check_process.h), so that neither a file system nor a peer nor the
+ * account database can block the agent. It begins in the environment in which a worker begins (environment_base), because it may start a program of
  * the user. A process that does not answer within 15 s is killed, and the answer is an error. Loop thread. */
 
 struct uv_loop_s;
@@ -15,9 +16,10 @@ struct check_server;
 
 struct check_server_options {
     const struct settings *settings;
-    char *const *inherited;   /* the agent's environment under `ddpctl run`; NULL: checks get none of it */
-    const char *user;         /* the account that jobs run under; NULL: the agent's own */
-    const char *submitter_on; /* this node's name, if jobs run under their submitters' accounts; else NULL */
+    char *const *inherited;    /* the agent's environment under `ddpctl run`; NULL: checks get none of it */
+    const char *user;          /* the account that jobs run under; NULL: the agent's own */
+    const struct account *own; /* the agent's own account; NULL: it has no entry */
+    const char *submitter_on;  /* this node's name, if jobs run under their submitters' accounts; else NULL */
     const char *address;
     const char *coordinator; /* the address that workers dial */
     int port_first, port_last;

@@ -156,6 +156,8 @@ static void jobs_of_a_daemon_do_not_see_its_environment(void **state)
                                        "LOGNAME", "SHELL", "NODE_WIDE", "PYTHONUNBUFFERED"};
     char *node[] = {(char *)"NODE_WIDE=1", (char *)"FOO=node", NULL};
     char *carried[] = {(char *)"FOO=submitter"};
+    const struct account root = {
+        .name = (char *)"root", .home = (char *)"/root", .shell = (char *)"/bin/sh", .uid = 0};
     struct setup s;
 
     (void)state;
@@ -164,7 +166,7 @@ static void jobs_of_a_daemon_do_not_see_its_environment(void **state)
     setenv("NOTIFY_SOCKET", "/run/systemd/notify", 1);
     s.place.inherited = NULL;
     s.settings.env = node;
-    s.place.user = "root";
+    s.place.account = &root;
     s.group.env = carried;
     s.group.n_env = 1;
     environment_order(&s.order, &s.place, &s.spec, &s.group, &s.a);
