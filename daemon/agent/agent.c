@@ -81,7 +81,7 @@ static void on_settle(uv_prepare_t *handle)
     wake_at(a, coordinator_link_save_wish(a, now), now);
     wish_apply(a, now);
     wake_at(a, supervisors_tend(a->supervisors, now), now);
-    supervisors_sweep(a->supervisors, node_jobs_wants, a);
+    wake_at(a, supervisors_sweep(a->supervisors, node_jobs_wants, a), now);
     node_jobs_monitor(a);
     wake_at(a, node_jobs_send_log_tails(a, now),
             now); /* before the facts, which may say that a worker has ended */

@@ -19,8 +19,11 @@
 #include "daemon/supervisor/protocol/record.h"
 #include "daemon/supervisor/protocol/socket.h"
 
-#define RETRY_MS 200  /* between two tries to reach or start a supervisor */
-#define SWEEP_MS 2000 /* for the directories of an ended job, before the loop does its other work */
+#define RETRY_MS 200 /* between two tries to reach or start a supervisor */
+/* The longest time for the directories of all ended jobs before the loop does its other work, and when to go on if nothing
+ * else wakes the loop. */
+#define SWEEP_MS 500
+#define SWEEP_PAUSE_MS 1000
 
 struct supervisors {
     struct uv_loop_s *loop;
@@ -345,8 +348,10 @@ void supervisors_reap(struct supervisors *all)
                 all->children[i] = all->children[--all->child_count];
 }
 
-void supervisors_sweep(struct supervisors *all, bool (*wanted)(void *ctx, int64_t job), void *ctx)
+int64_t supervisors_sweep(struct supervisors *all, bool (*wanted)(void *ctx, int64_t job), void *ctx)
 {
+    const int64_t end = clock_boot_ms() + (all->options.sweep_ms ? all->options.sweep_ms : SWEEP_MS);
+
     for (size_t i = all->count; i-- > 0;) {
         CLEANUP(free_text) char *base = NULL;
         struct supervisor *supervisor = all->items[i];
@@ -355,18 +360,22 @@ void supervisors_sweep(struct supervisors *all, bool (*wanted)(void *ctx, int64_
         if (supervisor->fd >= 0 || supervisor->count || supervisor->needed || wanted(ctx, supervisor->job))
             continue;
         base = supervisors_run_base(all, supervisor->job);
-        if (file_remove_tree_within(base, SWEEP_MS, &e) ||
-            file_remove_tree_within(supervisor->dir, SWEEP_MS, &e)) {
-            log_warn("directory_not_removed", "job=%" PRId64 " why=%s", supervisor->job, LOG_Q(e.msg));
+        if (file_remove_tree_within(base, end - clock_boot_ms(), &e) ||
+            file_remove_tree_within(supervisor->dir, end - clock_boot_ms(), &e)) {
             /* A large directory is removed in parts, because the loop has other work. */
             if (e.code == ERR_DEADLINE_EXCEEDED) {
                 all->items[i] = all->items[0];
                 /* Moves it to the end of the order of removal, so that the others get their turn. */
                 all->items[0] = supervisor;
-                return;
+                return clock_boot_ms() + SWEEP_PAUSE_MS;
             }
+            log_warn("directory_not_removed", "job=%" PRId64 " why=%s", supervisor->job, LOG_Q(e.msg));
         }
         supervisor_free(supervisor);
         all->items[i] = all->items[--all->count];
+        /* The heartbeat is among the other work, so the limit is for all directories together. */
+        if (clock_boot_ms() >= end)
+            return clock_boot_ms() + SWEEP_PAUSE_MS;
     }
+    return INT64_MAX;
 }

@@ -26,9 +26,10 @@ struct supervisors_options {
         *runtime; /* <runtime>/<job> has the run directories of workers under other accounts; NULL: they
                             are in <state>/run/<job> */
     const char *node;
-    rlim_t files;  /* soft limit of open files for the workers; 0: unknown */
-    bool attached; /* supervisors and their workers end with this process, and share its stdin */
-    int terminal;  /* a socket to ddpctl's terminal, which they inherit; -1: none */
+    rlim_t files;     /* soft limit of open files for the workers; 0: unknown */
+    bool attached;    /* supervisors and their workers end with this process, and share its stdin */
+    int terminal;     /* a socket to ddpctl's terminal, which they inherit; -1: none */
+    int64_t sweep_ms; /* the longest time of a call of supervisors_sweep; 0: 500 */
 };
 
 /* Reads the records in <state>/run. */
@@ -65,7 +66,8 @@ bool supervisors_know(struct supervisors *all, int64_t job, int64_t spawn); /* t
 bool supervisors_settled(void *supervisors, int64_t job);                   /* reconcile_input.settled */
 size_t supervisors_children(const struct supervisors *all); /* started by this process, not reaped yet */
 void supervisors_reap(struct supervisors *all);             /* on SIGCHLD */
-/* Removes the directories of jobs of which nothing is known and that are not `wanted` any more. */
-void supervisors_sweep(struct supervisors *all, bool (*wanted)(void *ctx, int64_t job), void *ctx);
+/* Removes the directories of jobs of which nothing is known and that are not `wanted` any more. Returns the BOOTTIME ms
+ * at which to call again, because some may be left; INT64_MAX: none is. */
+int64_t supervisors_sweep(struct supervisors *all, bool (*wanted)(void *ctx, int64_t job), void *ctx);
 
 #endif

@@ -1,10 +1,12 @@
 #include "tests/unit/base/check.h"
 
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <uv.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "daemon/agent/supervisors.h"
@@ -168,11 +170,63 @@ static void a_supervisor_that_cannot_be_started_refuses_the_orders(void **state)
     fixture_close(&f);
 }
 
+static size_t run_directories(const struct fixture *f)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/run", f->dir);
+    const struct dirent *entry;
+    size_t count = 0;
+    DIR *d = opendir(path);
+
+    assert_non_null(d);
+    while ((entry = readdir(d)))
+        count += entry->d_name[0] != '.';
+    closedir(d);
+    return count;
+}
+
+/* Says that the job is not wanted, after a time that is longer than the limit of a sweep. */
+static bool wanted_late(void *ctx, int64_t job)
+{
+    const struct fixture *f = ctx;
+    const int64_t end = clock_boot_ms() + 2 * f->options.sweep_ms;
+
+    (void)job;
+    while (clock_boot_ms() < end)
+        continue;
+    return false;
+}
+
+static void a_sweep_has_one_time_limit_for_all_jobs(void **state)
+{
+    struct supervisor_events events = {on_change, on_report, NULL};
+    struct fixture f;
+    struct err e;
+
+    (void)state;
+    fixture_open(&f);
+    supervisors_close(f.supervisors);
+    f.options.sweep_ms = 5;
+    for (int job = 8; job < 11; job++) {
+        CLEANUP(free_text) char *dir = xasprintf("%s/run/%d", f.dir, job);
+        assert_ok(file_mkdirs(dir, 0700, &e), &e);
+    }
+    assert_ok(file_remove_tree(f.supervisor_dir, &e), &e); /* its socket would take time to remove */
+    assert_ok(supervisors_open(&f.supervisors, &f.loop, &f.options, &events, &e), &e);
+    for (size_t left = 3; left > 0; left--) {
+        assert_int_equal(run_directories(&f), left);
+        assert_true(supervisors_sweep(f.supervisors, wanted_late, &f) != INT64_MAX || left == 1);
+    }
+    assert_int_equal(run_directories(&f), 0);
+    assert_true(supervisors_sweep(f.supervisors, wanted_late, &f) == INT64_MAX);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_order_to_an_ending_supervisor_waits_for_the_next_one),
         cmocka_unit_test(a_supervisor_that_cannot_be_started_refuses_the_orders),
+        cmocka_unit_test(a_sweep_has_one_time_limit_for_all_jobs),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
