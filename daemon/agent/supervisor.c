@@ -93,8 +93,12 @@ enum err_code supervisor_load_records(struct supervisor *s, struct err *e)
 
 static void supervisor_lost(struct supervisor *supervisor)
 {
+    /* If it ended before it said anything, the next one may do so, too: retry_at keeps the time after this try. */
+    if (supervisor->launched && !supervisor->synced)
+        supervisor->early_ends++;
+    else
+        supervisor->retry_at = clock_boot_ms();
     supervisor_disconnect(supervisor);
-    supervisor->retry_at = clock_boot_ms();
     log_debug("supervisor_gone", "job=%" PRId64 " spawns=%zu", supervisor->job, supervisor->count);
     supervisor->events->on_change(supervisor->events->user);
 }
@@ -108,6 +112,8 @@ static void spawns_synced(struct supervisor *supervisor)
             supervisor_drop_spawn(supervisor, i);
     supervisor->synced = true;
     supervisor->needed = false;
+    supervisor->early_ends = 0;
+    supervisor->trouble.code = ERR_OK;
 }
 
 static void fact_take(struct supervisor *supervisor, const struct spawn_fact *fact)
@@ -189,8 +195,7 @@ void supervisor_let_go(struct supervisor *supervisor)
 void supervisor_connected(struct supervisor *supervisor, int fd)
 {
     supervisor->fd = fd;
-    supervisor->trouble.code = ERR_OK;
-    supervisor->synced = false;
+    supervisor->synced = supervisor->launched = false;
     for (size_t i = 0; i < supervisor->count; i++) {
         supervisor->spawns[i].asked = STOP_NONE;
         spawn_answer_release(&supervisor->spawns[i].answered);

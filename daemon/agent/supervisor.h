@@ -35,11 +35,12 @@ struct supervisor {
     char *dir; /* <state>/run/<job> */
     int fd;    /* -1: not connected */
     struct uv_poll_s *poll;
-    bool synced;      /* it has named all its spawns over this connection */
-    bool needed;      /* an order waits for it */
-    int64_t retry_at; /* BOOTTIME ms: when to try to reach or start it again */
-    struct err
-        trouble; /* why the last try to start it failed; without a code: it did not, or no try was needed */
+    bool synced;        /* it has named all its spawns over this connection */
+    bool needed;        /* an order waits for it */
+    bool launched;      /* this agent has started it over this connection */
+    int early_ends;     /* how many in a row were started and ended before they were synced */
+    int64_t retry_at;   /* BOOTTIME ms: when to try to reach or start it again */
+    struct err trouble; /* why it cannot be started; without a code: it can, or no try was needed */
     struct supervised_spawn *spawns;
     size_t count, cap;
 };

@@ -20,6 +20,9 @@
 #include "daemon/supervisor/protocol/socket.h"
 
 #define RETRY_MS 200 /* between two tries to reach or start a supervisor */
+/* Supervisors that end at once before orders are refused. One or two mean nothing: the former supervisor of the job may
+ * be ending, and has its lock until it is gone. */
+#define EARLY_ENDS 3
 /* The longest time for the directories of all ended jobs before the loop does its other work, and when to go on if nothing
  * else wakes the loop. */
 #define SWEEP_MS 500
@@ -58,6 +61,13 @@ static struct supervisor *supervisor_get(struct supervisors *all, int64_t job)
 
 /* ---- finding and starting them */
 
+static void supervisor_trouble_set(struct supervisor *supervisor, const struct err *why)
+{
+    if (!supervisor->trouble.code || strcmp(supervisor->trouble.msg, why->msg) != 0)
+        log_error("supervisor_not_started", "job=%" PRId64 " why=%s", supervisor->job, LOG_Q(why->msg));
+    supervisor->trouble = *why; /* the next reconcile refuses the orders that wait */
+}
+
 static void supervisor_attend(struct supervisors *all, struct supervisor *supervisor, int64_t now)
 {
     struct err e;
@@ -69,34 +79,43 @@ static void supervisor_attend(struct supervisors *all, struct supervisor *superv
      * for: each ends with the agent that started it. */
     if (!all->options.attached && !control_connect(supervisor->dir, &fd, &e)) {
         supervisor_connected(supervisor, fd);
+        supervisor->trouble.code = ERR_OK;
         log_info("supervisor_found", "job=%" PRId64, supervisor->job);
         return;
     }
     /* Started anew: it takes over the records, so it also ends what a dead supervisor left. If the old one
      * still lives but did not answer, its lock makes the new one fail, and the next try connects. */
     if (supervisor_launch(&all->options, supervisor->job, supervisor->dir, &fd, &pid, &e)) {
-        if (!supervisor->trouble.code || strcmp(supervisor->trouble.msg, e.msg) != 0)
-            log_error("supervisor_not_started", "job=%" PRId64 " why=%s", supervisor->job, LOG_Q(e.msg));
-        supervisor->trouble = e; /* the next reconcile refuses the orders that wait */
+        supervisor_trouble_set(supervisor, &e);
         return;
     }
     all->children = array_grow(all->children, all->child_count, &all->child_cap, sizeof(*all->children));
     all->children[all->child_count++] = pid;
     supervisor_connected(supervisor, fd);
+    supervisor->launched = true;
     log_info("supervisor_started", "job=%" PRId64 " pid=%d", supervisor->job, (int)pid);
 }
 
 int64_t supervisors_tend(struct supervisors *all, int64_t now)
 {
     int64_t next = INT64_MAX;
+    struct err e;
 
     for (size_t i = 0; i < all->count; i++) {
         struct supervisor *supervisor = all->items[i];
         bool absent = supervisor->fd < 0 && (supervisor->needed || supervisor->count);
 
         supervisor->needed = false; /* an order that still waits sets it again at the next reconcile */
-        if (!absent)
-            supervisor->trouble.code = ERR_OK; /* the next order begins with a new try */
+        if (!absent && supervisor->fd < 0) { /* the next order begins with a new try */
+            supervisor->trouble.code = ERR_OK;
+            supervisor->early_ends = 0;
+        }
+        /* A half-finished upgrade, for example: the program is there, but a library that it needs is not. */
+        if (absent && supervisor->early_ends >= EARLY_ENDS) {
+            err_set(&e, ERR_UNAVAILABLE, "it ended at once: see %s/%" PRId64 "/supervisor.%s.log",
+                    all->options.log_dir, supervisor->job, all->options.node);
+            supervisor_trouble_set(supervisor, &e);
+        }
         if (absent && now >= supervisor->retry_at)
             supervisor_attend(all, supervisor, now);
         if (absent && supervisor->fd < 0 && supervisor->retry_at < next)

@@ -47,7 +47,8 @@ char *supervisors_run_base(struct supervisors *all, int64_t job);
 int64_t supervisors_tend(struct supervisors *all, int64_t now);
 
 /* Passes the order on, releases it and empties it. UNAVAILABLE: the supervisor is not connected, or its queue
- * is full: try again later. RESOURCE_EXHAUSTED: the supervisor could not be started, which is a fault of the node. */
+ * is full: try again later. RESOURCE_EXHAUSTED: the supervisor could not be started, or ended at
+ * once, which is a fault of the node. */
 MUST_CHECK enum err_code supervisors_start(struct supervisors *all, int64_t job, struct spawn_order *order,
                                            struct err *e);
 /* The agent could not even give the order for this spawn, so it writes the exit record itself. node_trouble

@@ -1,6 +1,8 @@
 #include "tests/unit/base/check.h"
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,6 +15,16 @@
 #include "daemon/supervisor/protocol/socket.h"
 
 /* The test plays the supervisor of job 7: it listens where a supervisor would. */
+
+static const char *programs_dir; /* where the agent finds ddp-supervisor; NULL: beside the test */
+
+/* Replaces the C library's, by which paths_program finds the directory of the running program. */
+ssize_t readlink(const char *path, char *out, size_t size)
+{
+    if (!programs_dir || strcmp(path, "/proc/self/exe") != 0)
+        return readlinkat(AT_FDCWD, path, out, size);
+    return snprintf(out, size, "%s/test", programs_dir);
+}
 
 struct fixture {
     char dir[64];
@@ -170,6 +182,59 @@ static void a_supervisor_that_cannot_be_started_refuses_the_orders(void **state)
     fixture_close(&f);
 }
 
+/* Lets the launched supervisor of job 8 end, and the agent notice it. */
+static void await_end(struct fixture *f)
+{
+    const int before = f->changes;
+
+    while (f->changes == before)
+        uv_run(&f->loop, UV_RUN_ONCE);
+}
+
+static void a_supervisor_that_ends_at_once_refuses_the_orders(void **state)
+{
+    const struct spawn_order refused = {.spawn = 3, .first_generation = 1};
+    struct fixture f;
+    struct err e;
+    int64_t now;
+
+    (void)state;
+    fixture_open(&f);
+    now = clock_boot_ms();
+    CLEANUP(free_text) char *script = xasprintf("%s/ddp-supervisor", f.dir);
+    assert_ok(file_write_atomic(script, "#!/bin/sh\nexit 127\n", 19, 0700, &e), &e);
+    programs_dir = f.dir;
+    for (size_t i = 1; i <= 3; i++) {
+        assert_int_equal(order_spawn_of(&f, 8, 3, &e), ERR_UNAVAILABLE);
+        supervisors_tend(f.supervisors, now);
+        assert_int_equal(supervisors_children(f.supervisors), i);
+        await_end(&f);
+        /* the next one is not started at once */
+        assert_int_equal(order_spawn_of(&f, 8, 3, &e), ERR_UNAVAILABLE);
+        assert_int_equal(supervisors_tend(f.supervisors, now + 100), now + 200);
+        assert_int_equal(supervisors_children(f.supervisors), i);
+        now += 200;
+    }
+    /* refused while it is tried again and again */
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(order_spawn_of(&f, 8, 3, &e), ERR_RESOURCE_EXHAUSTED);
+        assert_non_null(strstr(e.msg, "/8/supervisor.box1.log"));
+        supervisors_refuse(f.supervisors, 8, &refused, e.msg, true, false);
+        supervisors_tend(f.supervisors, now);
+        await_end(&f);
+        now += 200;
+        assert_true(supervisors_settled(f.supervisors, 8));
+        supervisors_forget(f.supervisors, 8, 3);
+        assert_int_equal(known_count(&f), 0);
+    }
+    /* when no order waits any more, the next one begins anew */
+    supervisors_tend(f.supervisors, now);
+    supervisors_tend(f.supervisors, now);
+    assert_int_equal(order_spawn_of(&f, 8, 4, &e), ERR_UNAVAILABLE);
+    programs_dir = NULL;
+    fixture_close(&f);
+}
+
 static size_t run_directories(const struct fixture *f)
 {
     CLEANUP(free_text) char *path = xasprintf("%s/run", f->dir);
@@ -226,6 +291,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_order_to_an_ending_supervisor_waits_for_the_next_one),
         cmocka_unit_test(a_supervisor_that_cannot_be_started_refuses_the_orders),
+        cmocka_unit_test(a_supervisor_that_ends_at_once_refuses_the_orders),
         cmocka_unit_test(a_sweep_has_one_time_limit_for_all_jobs),
     };
 
