@@ -100,31 +100,36 @@ static int lock_file_open(int dir, const char *name)
     return fd;
 }
 
-/* -1: another process has the lock. */
-static int lock_file_take(int dir, const char *uuid, const char *suffix, int how)
+/* Returns 0 and the lock in *fd, or an errno and -1. EWOULDBLOCK: another process has the lock. */
+static int lock_file_take(int dir, const char *uuid, const char *suffix, int how, int *fd)
 {
     CLEANUP(free_text) char *name = xasprintf("ddp-%s%s.lock", uuid, suffix);
-    int fd = strchr(name, '/') ? -1 : lock_file_open(dir, name);
+    int rc;
 
-    if (fd < 0)
-        return -1;
-    if (flock(fd, how | LOCK_NB)) {
-        close(fd);
-        return -1;
-    }
-    return fd;
+    *fd = -1;
+    if (strchr(name, '/'))
+        return EINVAL;
+    *fd = lock_file_open(dir, name);
+    if (*fd < 0)
+        return errno;
+    if (!flock(*fd, how | LOCK_NB))
+        return 0;
+    rc = errno;
+    close(*fd);
+    *fd = -1;
+    return rc;
 }
 
-static int lock_file_take_slot(int dir, const char *uuid, int slots)
+static int lock_file_take_slot(int dir, const char *uuid, int slots, int *fd)
 {
-    int fd = -1;
+    int rc = EWOULDBLOCK;
 
-    for (int slot = 0; slot < slots && fd < 0; slot++) {
+    for (int slot = 0; slot < slots && rc == EWOULDBLOCK; slot++) {
         char suffix[24];
         snprintf(suffix, sizeof(suffix), ".%d", slot);
-        fd = lock_file_take(dir, uuid, suffix, LOCK_EX);
+        rc = lock_file_take(dir, uuid, suffix, LOCK_EX, fd);
     }
-    return fd;
+    return rc;
 }
 
 enum err_code hold_gpus(char *const *uuids, int slots, int fds[HOLD_FDS], struct err *e)
@@ -145,17 +150,20 @@ enum err_code hold_gpus(char *const *uuids, int slots, int fds[HOLD_FDS], struct
         return err_set(e, ERR_PERMISSION_DENIED, "neither /run/lock nor /tmp can be written by all users");
     for (size_t i = 0; i < count; i++) {
         /* exclusive for one worker alone, shared among workers that share the GPU */
-        bool held = (*next = lock_file_take(dir, uuids[i], "", slots > 1 ? LOCK_SH : LOCK_EX)) >= 0;
+        int rc = lock_file_take(dir, uuids[i], "", slots > 1 ? LOCK_SH : LOCK_EX, next);
 
-        if (held)
+        if (!rc)
             *++next = -1;
-        if (held && slots > 1)
-            held = (*next = lock_file_take_slot(dir, uuids[i], slots)) >= 0;
-        if (held && slots > 1)
-            *++next = -1;
-        if (held)
+        if (!rc && slots > 1) {
+            rc = lock_file_take_slot(dir, uuids[i], slots, next);
+            if (!rc)
+                *++next = -1;
+        }
+        if (!rc)
             continue;
         hold_drop(fds);
+        if (rc != EWOULDBLOCK)
+            return err_sys(e, rc, "lock file of %s", uuids[i]);
         return err_set(e, ERR_ALREADY_EXISTS, "%s is in use by another ddp job on this machine", uuids[i]);
     }
     return ERR_OK;

@@ -16,8 +16,8 @@ MUST_CHECK enum err_code hold_port(int port, int *fd, struct err *e);
 #define HOLD_FDS (2 * HOLD_GPUS_MAX + 1)
 /* Takes a lock file for each GPU, by UUID. A worker that has the GPU alone locks it exclusively. Where `slots` workers
  * share a GPU, each takes a shared lock on it and an exclusive one on one of `slots` further files, so that neither too
- * many workers nor an exclusive user can join. ALREADY_EXISTS: another job of this machine uses the GPU. The list fds
- * ends with -1. */
+ * many workers nor an exclusive user can join. ALREADY_EXISTS: another job of this machine uses the GPU. Other codes:
+ * a lock file could not be opened. The list fds ends with -1. */
 MUST_CHECK enum err_code hold_gpus(char *const *uuids, int slots, int fds[HOLD_FDS], struct err *e);
 /* Opens the directory for lock files: the first of `places` in which all users may write. -1: none. */
 int hold_open_dir(const char *const *places, size_t count);

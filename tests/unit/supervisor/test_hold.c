@@ -128,12 +128,34 @@ static void a_worker_may_hold_as_many_gpus_as_a_job_file_allows(void **state)
     }
 }
 
+static void a_lock_file_that_cannot_be_opened_is_not_a_gpu_in_use(void **state)
+{
+    char uuid[64], path[128];
+    char *list[] = {uuid, NULL};
+    int fds[HOLD_FDS];
+    struct err e;
+
+    (void)state;
+    snprintf(uuid, sizeof(uuid), "GPU-test-link-%d", (int)getpid());
+    /* links are not followed; the supervisor uses one of the two directories */
+    snprintf(path, sizeof(path), "/run/lock/ddp-%s.lock", uuid);
+    (void)!symlink("/nowhere", path);
+    snprintf(path, sizeof(path), "/tmp/ddp-%s.lock", uuid);
+    assert_int_equal(symlink("/nowhere", path), 0);
+    assert_int_not_equal(hold_gpus(list, 1, fds, &e), ERR_OK);
+    unlink_locks(uuid);
+    assert_int_not_equal(e.code, ERR_ALREADY_EXISTS);
+    assert_non_null(strstr(e.msg, "lock file of GPU-test-link-"));
+    assert_non_null(strstr(e.msg, "Too many levels of symbolic links"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_users_use_one_lock_directory),
         cmocka_unit_test(shared_and_exclusive_holds_exclude_each_other),
         cmocka_unit_test(only_a_new_lock_is_opened_to_all_users),
+        cmocka_unit_test(a_lock_file_that_cannot_be_opened_is_not_a_gpu_in_use),
         cmocka_unit_test(a_worker_may_hold_as_many_gpus_as_a_job_file_allows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
