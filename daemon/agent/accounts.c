@@ -11,6 +11,7 @@
 
 #define REFUSED_MOST 64 /* users in the list; one more replaces the last */
 #define LOOK_EVERY_MS 5000
+#define WAIT_MOST_MS 30000 /* the coordinator gives a worker 60 s to start */
 
 enum lookup_kind { LOOKUP_START, LOOKUP_REFUSED, LOOKUPS };
 
@@ -20,8 +21,9 @@ struct user_entry {
     struct err failure;     /* of the last look-up; without a code: it found the account */
     bool looked;            /* it was looked up, at looked_ms (BOOTTIME) */
     int64_t looked_ms;
-    bool needed; /* a start waits for it */
-    char *why;   /* jobs of this user were refused; NULL: none was */
+    bool needed;      /* a start waits for it */
+    int64_t asked_ms; /* BOOTTIME: since when starts have had no answer; 0: they have had one */
+    char *why;        /* jobs of this user were refused; NULL: none was */
 };
 
 struct lookup {
@@ -52,11 +54,9 @@ static struct user_entry *user_entry_find(struct accounts *a, const char *name)
     return NULL;
 }
 
-static bool entry_is_fresh(const struct accounts *a, const struct user_entry *u)
+static bool entry_is_fresh(const struct user_entry *u)
 {
-    int64_t every = a->options.look_every_ms ? a->options.look_every_ms : LOOK_EVERY_MS;
-
-    return u->looked && clock_boot_ms() < u->looked_ms + every;
+    return u->looked && clock_boot_ms() < u->looked_ms + LOOK_EVERY_MS;
 }
 
 static void user_entry_release(struct user_entry *u)
@@ -72,7 +72,7 @@ static void entries_thin(struct accounts *a)
     for (size_t i = 0; i < a->count;) {
         struct user_entry *u = &a->entries[i];
 
-        if (u->needed || u->why || entry_is_fresh(a, u)) {
+        if (u->needed || u->why || entry_is_fresh(u)) {
             i++;
             continue;
         }
@@ -126,6 +126,8 @@ static void user_entry_take(struct accounts *a, struct user_entry *u, struct loo
     u->looked = true;
     u->looked_ms = clock_boot_ms();
     u->needed = false;
+    if (u->failure.code != ERR_UNAVAILABLE)
+        u->asked_ms = 0;
     if (!u->why || u->failure.code || account_check_submitter(&u->account, u->name, a->options.node, &e))
         return;
     log_info("account_found", "user=%s", LOG_Q(u->name));
@@ -158,7 +160,7 @@ static const struct user_entry *lookup_choose(const struct accounts *a, enum loo
 
     for (size_t i = 0; i < a->count; i++) {
         const struct user_entry *u = &a->entries[i];
-        bool due = kind == LOOKUP_START ? u->needed : u->why && !entry_is_fresh(a, u);
+        bool due = kind == LOOKUP_START ? u->needed : u->why && !entry_is_fresh(u);
 
         if (due && (!best || u->looked_ms < best->looked_ms))
             best = u;
@@ -203,18 +205,30 @@ void accounts_close(struct accounts *a)
 enum err_code accounts_find(struct accounts *a, const char *name, const struct account **out, struct err *e)
 {
     struct user_entry *u = user_entry_get(a, name);
+    const int64_t now = clock_boot_ms();
+    bool fresh = entry_is_fresh(u);
 
-    if (!entry_is_fresh(a, u)) {
+    if (fresh && !u->failure.code) {
+        *out = &u->account;
+        return ERR_OK;
+    }
+    if (fresh)
+        *e = u->failure;
+    if (fresh && e->code != ERR_UNAVAILABLE)
+        return e->code;
+    /* the second case: no start has asked for it lately */
+    if (!u->asked_ms || (!fresh && !u->needed && now - u->looked_ms > WAIT_MOST_MS))
+        u->asked_ms = now;
+    if (!fresh) {
         u->needed = true;
         lookups_start(a);
-        return err_set(e, ERR_UNAVAILABLE, "account %s is being looked up", name);
+        err_set(e, ERR_UNAVAILABLE, "account %s is being looked up", name);
     }
-    if (u->failure.code) {
-        *e = u->failure;
+    if (now - u->asked_ms < WAIT_MOST_MS)
         return e->code;
-    }
-    *out = &u->account;
-    return ERR_OK;
+    e->code = ERR_RESOURCE_EXHAUSTED;
+    return err_wrap(e, "the account database has not answered for %lld s",
+                    (long long)((now - u->asked_ms) / 1000));
 }
 
 static size_t refused_count(const struct accounts *a)

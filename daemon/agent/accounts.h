@@ -25,7 +25,6 @@ struct accounts_options {
     const char *node;
     void (*on_change)(void *ctx); /* an account was looked up */
     void *ctx;
-    int64_t look_every_ms; /* an older result is looked up again; 0: 5000 */
 };
 
 struct accounts *accounts_create(struct uv_loop_s *loop, const struct accounts_options *options);
@@ -33,7 +32,8 @@ struct accounts *accounts_create(struct uv_loop_s *loop, const struct accounts_o
 void accounts_close(struct accounts *a);
 
 /* *out is borrowed until the next call of this module or of the loop. UNAVAILABLE: it is being looked up, or the account
- * database could not be read: try again at on_change, or later. NOT_FOUND: there is no such account. */
+ * database could not be read: try again at on_change, or later. RESOURCE_EXHAUSTED: the
+ * same, after starts have waited for 30 s. NOT_FOUND: there is no such account. */
 MUST_CHECK enum err_code accounts_find(struct accounts *a, const char *name, const struct account **out,
                                        struct err *e);
 

@@ -127,7 +127,7 @@ static enum err_code job_account_find(struct agent *a, const char *submitter, co
     }
     if (!a->settings->run_as)
         return accounts_find(a->accounts, name, out, e);
-    if (accounts_find(a->accounts, name, out, e) == ERR_UNAVAILABLE)
+    if (accounts_find(a->accounts, name, out, e) && e->code != ERR_NOT_FOUND)
         return e->code;
     if (!account_check_submitter(*out, name, a->settings->node, e))
         return ERR_OK;

@@ -8,18 +8,31 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 #include <uv.h>
 
 #include "daemon/agent/accounts.h"
 
-/* The test's own account database replaces the C library's. Names that begin with "hang" are answered only after
+/* The test's own account database and clock replace the C library's. Names that begin with "hang" are answered only after
  * database_go_on. */
 static pthread_mutex_t database_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t database_moves = PTHREAD_COND_INITIALIZER;
 static bool database_hangs;
 static atomic_bool unreadable;
 static uid_t known_uid;
+
+static atomic_llong skew_ms; /* the test's clock is ahead by this */
+
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    long rc = syscall(SYS_clock_gettime, clock, now);
+
+    if (clock == CLOCK_BOOTTIME)
+        now->tv_sec += skew_ms / 1000;
+    return (int)rc;
+}
 
 static void database_set(bool hangs)
 {
@@ -145,6 +158,31 @@ static void an_unreadable_database_is_not_a_missing_account(void **state)
     database_close(&d);
 }
 
+static void a_start_that_has_waited_too_long_is_a_fault_of_the_node(void **state)
+{
+    const struct account *found;
+    struct database d;
+    struct err e;
+
+    (void)state;
+    database_open(&d);
+    database_set(true);
+    assert_int_equal(accounts_find(d.accounts, "hanging-ana", &found, &e), ERR_UNAVAILABLE);
+    skew_ms += 30000;
+    assert_int_equal(accounts_find(d.accounts, "hanging-ana", &found, &e), ERR_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(e.msg, "the account database has not answered for 30 s: account hanging-ana"));
+    database_set(false);
+    while (!d.changes)
+        uv_run(&d.loop, UV_RUN_ONCE);
+    assert_ok(accounts_find(d.accounts, "hanging-ana", &found, &e), &e);
+    /* each answer ends the wait, also if the last one was not long ago */
+    for (int i = 0; i < 3; i++) {
+        skew_ms += 20000;
+        assert_int_equal(looked_up(&d, "hanging-ana", &e), ERR_OK);
+    }
+    database_close(&d);
+}
+
 static void a_refused_user_stays_refused_under_a_system_account(void **state)
 {
     struct database d;
@@ -171,6 +209,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_database_that_hangs_delays_nothing_but_its_answers),
         cmocka_unit_test(an_unreadable_database_is_not_a_missing_account),
+        cmocka_unit_test(a_start_that_has_waited_too_long_is_a_fault_of_the_node),
         cmocka_unit_test(a_refused_user_stays_refused_under_a_system_account),
     };
 
