@@ -10,7 +10,7 @@
 
 /* Raises the soft limit to the hard limit. Returns the old soft limit, for jobs that we start; 0: unknown. */
 rlim_t limits_raise_files(void);
-/* Restores the soft limit in a child before exec. 0: does nothing. */
+/* Restores the soft limit: in a child before exec, or in this process while it calls posix_spawn. 0: does nothing. */
 void limits_restore_files(rlim_t soft);
 /* RESOURCE_EXHAUSTED if fewer than `wanted` open files are allowed; the message says how to raise the limit.
  */

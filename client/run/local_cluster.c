@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/limits.h"
 #include "base/mem.h"
 #include "base/paths.h"
 #include "client/interrupts.h"
@@ -133,7 +134,9 @@ static enum err_code daemon_spawn(const struct local_cluster *l, const struct lo
     posix_spawnattr_setpgroup(&attributes, 0);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &defaults);
+    limits_restore_files(l->files); /* the child passes this limit on to the workers */
     int rc = posix_spawn(pid, program, &actions, &attributes, argv, environ);
+    (void)limits_raise_files();
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
     return rc == 0 ? ERR_OK : err_sys(e, rc, "%s", program);
@@ -317,6 +320,7 @@ enum err_code local_cluster_open(struct local_cluster *l, const char *log_dir, s
 {
     int ends[2];
     *l = (struct local_cluster)LOCAL_CLUSTER_INIT;
+    l->files = limits_raise_files();
     if (local_cluster_make_dir(l, log_dir, e) != ERR_OK)
         return e->code;
     if (pipe2(ends, O_CLOEXEC) != 0)

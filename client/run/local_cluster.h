@@ -1,6 +1,7 @@
 #ifndef DDP_CLIENT_RUN_LOCAL_CLUSTER_H
 #define DDP_CLIENT_RUN_LOCAL_CLUSTER_H
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "client/connect.h"
@@ -14,6 +15,7 @@ struct local_cluster {
     char *logs;         /* directory of the workers' logs */
     int lock, lifeline; /* -1: not open; the lock is held while the directory is in use */
     int child_end;      /* the children's end of the lifeline */
+    rlim_t files;       /* the user's soft limit of open files, for the children; 0: unknown */
     pid_t coordinator, agent;
 };
 #define LOCAL_CLUSTER_INIT                                                                                   \
@@ -40,7 +42,8 @@ struct local_cluster_agent {
 MUST_CHECK enum err_code local_cluster_start(struct local_cluster *local,
                                              const struct local_cluster_agent *agent, const char *log_dir,
                                              struct err *e);
-/* Makes the directory and the lifeline. Call local_cluster_stop whatever the result. */
+/* Makes the directory and the lifeline, and raises this process's limit of open files: it reads two log files of each
+ * worker. Call local_cluster_stop whatever the result. */
 MUST_CHECK enum err_code local_cluster_open(struct local_cluster *local, const char *log_dir, struct err *e);
 /* Starts the coordinator. It serves its unix socket and, if listen is not NULL, that address with the token
  * (NULL:

@@ -1,7 +1,9 @@
 #include "client/run/log_tail.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/cut_file.h"
@@ -65,12 +67,27 @@ void log_tail_add(struct log_tail *t, int rank, struct log_tail_place place, boo
     output_merge_label(&t->merge, rank, standard_error, label);
 }
 
-static void log_tail_open_file(const struct log_tail *t, struct log_tail_file *f)
+/* Reports the first file that cannot be opened: the missing output would not be noticed. Later files most likely have
+ * the same reason. */
+static void log_tail_warn_unread(struct log_tail *t, const char *path, int reason)
+{
+    CLEANUP(buf_release) struct buf line = {0};
+    if (t->warned)
+        return;
+    t->warned = true;
+    buf_printf(&line, "ddpctl: warning: output is missing here: %s: %s%s\n", path, strerror(reason),
+               reason == EMFILE ? "; raise the hard limit (ulimit -Hn)" : "");
+    output_merge_say(&t->merge, true, &line);
+}
+
+static void log_tail_open_file(struct log_tail *t, struct log_tail_file *f)
 {
     CLEANUP(free_text)
     char *path = xasprintf("%s/generation_%lld/%s/%d/%s.log", t->base, (long long)f->place.generation,
                            t->node, f->place.local_rank, f->standard_error ? "stderr" : "stdout");
     f->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (f->fd < 0 && errno != ENOENT) /* ENOENT: the worker has not started yet */
+        log_tail_warn_unread(t, path, errno);
 }
 
 /* Reads at most 1 MiB of one file, so that a rank that writes much does not hold up the others. */
@@ -92,6 +109,8 @@ static bool log_tail_read_file(struct log_tail *t, struct log_tail_file *f, int6
 bool log_tail_read(struct log_tail *t, int64_t now_ms)
 {
     bool any = false;
+    /* Before files are opened: together they could exceed the limit of open files. */
+    log_tail_close_files(&t->former);
     for (size_t i = 0; i < t->files.count; i++) {
         struct log_tail_file *f = &t->files.items[i];
         if (f->fd < 0)

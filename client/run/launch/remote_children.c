@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/limits.h"
 #include "base/mem.h"
 #include "client/cmd/output.h"
 #include "client/interrupts.h"
@@ -52,6 +53,7 @@ struct child {
 struct children {
     const struct remote_launch *plan;
     struct child *list;
+    rlim_t files;            /* the user's soft limit of open files, for the children */
     char *file;              /* pbsdsh: the file with the environment */
     int stops;               /* signals that were passed on */
     int64_t end_ms, kill_ms; /* when the rest is told to end, and killed; 0: not decided */
@@ -98,7 +100,8 @@ static int child_pidfd(pid_t pid)
 }
 
 /* The child gets a process group of its own, so that ^C of the terminal reaches only this process. */
-static enum err_code remote_child_spawn(struct child *c, char *const *argv, int input, struct err *e)
+static enum err_code remote_child_spawn(const struct children *all, struct child *c, char *const *argv,
+                                        int input, struct err *e)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
@@ -114,7 +117,9 @@ static enum err_code remote_child_spawn(struct child *c, char *const *argv, int 
     posix_spawnattr_setpgroup(&attributes, 0);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &defaults);
+    limits_restore_files(all->files); /* what it starts passes this limit on to the workers */
     int rc = posix_spawnp(&c->pid, argv[0], &actions, &attributes, argv, environ);
+    (void)limits_raise_files();
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
     if (rc != 0)
@@ -156,7 +161,7 @@ static enum err_code remote_child_start(struct children *all, size_t rank, struc
     enum err_code code = pipe2(ends, O_CLOEXEC) == 0 ? ERR_OK : err_sys(e, errno, "pipe");
     if (code == ERR_OK) {
         c->lifeline = ends[1];
-        code = remote_child_spawn(c, argv, ends[0], e);
+        code = remote_child_spawn(all, c, argv, ends[0], e);
         close(ends[0]);
     }
     if (code == ERR_OK && !by_file)
@@ -323,6 +328,7 @@ int remote_children_run(const struct remote_launch *p)
     struct children all = {.plan = p, .list = xcalloc((size_t)p->count, sizeof(*all.list))};
     struct err e;
     enum err_code code = ERR_OK;
+    all.files = limits_raise_files(); /* each child takes two descriptors */
     for (size_t i = 0; i < (size_t)p->count; i++)
         all.list[i].lifeline = all.list[i].pidfd = -1;
     interrupts_catch_these(p->signals);

@@ -1,9 +1,12 @@
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -93,11 +96,75 @@ static void test_a_worker_that_goes_on_keeps_its_files(void **state)
     assert_int_equal(file_remove_tree(root, &e), ERR_OK);
 }
 
+static int descriptors_in_use(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < 100; fd++)
+        count += lseek(fd, 0, SEEK_CUR) >= 0 || errno != EBADF;
+    return count;
+}
+
+/* A restart opens new files for every rank. Those of the last generation would take as many descriptors again. */
+static void test_files_of_the_last_generation_are_closed(void **state)
+{
+    (void)state;
+    char root[] = "/tmp/ddp-test-XXXXXX";
+    struct log_tail t;
+    struct err e;
+    assert_non_null(mkdtemp(root));
+    log_tail_init(&t);
+    const int before = descriptors_in_use();
+    for (int generation = 1; generation <= 2; generation++) {
+        for (int rank = 0; rank < 2; rank++) {
+            CLEANUP(free_text) char *dir = xasprintf("%s/7/generation_%d/box/%d", root, generation, rank);
+            assert_int_equal(file_mkdirs(dir, 0755, &e), ERR_OK);
+            file_append(dir, "stdout.log", "one\n");
+            file_append(dir, "stderr.log", "two\n");
+        }
+        log_tail_open(&t, root, 7, generation, "box");
+        add_ranks(&t, generation);
+        assert_true(log_tail_read(&t, 0));
+        assert_int_equal(descriptors_in_use(), before + 4);
+    }
+    log_tail_release(&t);
+    assert_int_equal(file_remove_tree(root, &e), ERR_OK);
+}
+
+static void test_a_file_that_cannot_be_opened_is_reported_once(void **state)
+{
+    (void)state;
+    char root[] = "/tmp/ddp-test-XXXXXX";
+    struct rlimit limit, none;
+    struct log_tail t;
+    struct err e;
+    assert_non_null(mkdtemp(root));
+    CLEANUP(free_text) char *dir = xasprintf("%s/7/generation_1/box/0", root);
+    assert_int_equal(file_mkdirs(dir, 0755, &e), ERR_OK);
+    file_append(dir, "stdout.log", "one\n");
+    log_tail_init(&t);
+    log_tail_open(&t, root, 7, 1, "box");
+    add_ranks(&t, 1);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = (struct rlimit){.rlim_cur = 3, .rlim_max = limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    for (int turn = 0; turn < 2; turn++)
+        log_tail_read(&t, 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    const char *said = t.merge.targets[1].text.data;
+    assert_non_null(said);
+    assert_non_null(strstr(said, "generation_1/box/0/stdout.log: Too many open files"));
+    assert_ptr_equal(strchr(said, '\n'), said + t.merge.targets[1].text.len - 1); /* one line */
+    log_tail_release(&t);
+    assert_int_equal(file_remove_tree(root, &e), ERR_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_worker_that_goes_on_keeps_its_files),
         cmocka_unit_test(test_reads_files_as_they_grow),
+        cmocka_unit_test(test_files_of_the_last_generation_are_closed),
+        cmocka_unit_test(test_a_file_that_cannot_be_opened_is_reported_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
