@@ -1,6 +1,5 @@
 #include "client/run/local_cluster.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -10,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -23,9 +21,9 @@
 #include "base/mem.h"
 #include "base/paths.h"
 #include "client/interrupts.h"
+#include "client/run/run_directory.h"
 #include "proto/rpc_address.h"
 
-#define PREFIX "ddp-run-"
 enum { LIFELINE_FD = 3, TERMINAL_FD = 4 };
 /* If a daemon ended without a log and its directory has less room than this, the lack of room is the reason. */
 #define ROOM_BYTES (UINT64_C(1) << 20)
@@ -37,30 +35,6 @@ static const char *local_cluster_temporary_dir(void)
 {
     const char *dir = getenv("TMPDIR");
     return dir && dir[0] == '/' && strlen(dir) < 50 ? dir : "/tmp";
-}
-
-/* Removes the directories of runs that were killed. Nobody holds the lock of such a directory, and a
- * directory of logs that are kept has no lock file. */
-static void local_cluster_sweep(const char *tmp)
-{
-    DIR *dir = opendir(tmp);
-    const struct dirent *entry;
-    struct err ignored;
-    while (dir && (entry = readdir(dir))) {
-        struct stat st;
-        if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0)
-            continue;
-        CLEANUP(free_text) char *path = paths_join(tmp, entry->d_name);
-        CLEANUP(free_text) char *lock = paths_join(path, "lock");
-        CLEANUP(close_fd) int fd = open(lock, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-        /* another user's, or one in use */
-        if (fd < 0 || fstat(fd, &st) != 0 || st.st_uid != geteuid() || flock(fd, LOCK_EX | LOCK_NB) != 0)
-            continue;
-        if (file_remove_tree(path, &ignored) != ERR_OK)
-            break;
-    }
-    if (dir)
-        closedir(dir);
 }
 
 /* Claims a place for the logs below log_dir. The job of a private cluster is always number 1, so if log_dir
@@ -84,17 +58,7 @@ static enum err_code local_cluster_claim_logs(struct local_cluster *l, const cha
 
 static enum err_code local_cluster_make_dir(struct local_cluster *l, const char *log_dir, struct err *e)
 {
-    const char *tmp = local_cluster_temporary_dir();
-    local_cluster_sweep(tmp);
-    l->dir = xasprintf("%s/" PREFIX "XXXXXX", tmp);
-    if (!mkdtemp(l->dir)) {
-        enum err_code code = err_sys(e, errno, "%s", l->dir);
-        free_text(&l->dir);
-        l->dir = NULL;
-        return code;
-    }
-    CLEANUP(free_text) char *lock = paths_join(l->dir, "lock");
-    if (file_lock(lock, &l->lock, e) != ERR_OK)
+    if (run_directory_make(local_cluster_temporary_dir(), &l->dir, &l->lock, e) != ERR_OK)
         return e->code;
     if (log_dir)
         return local_cluster_claim_logs(l, log_dir, e);
