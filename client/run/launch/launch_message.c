@@ -2,7 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,8 +82,7 @@ char *launch_message_pack(char *const *environment, size_t *size)
     return buf_steal(&all);
 }
 
-/* Reads up to the empty text, byte by byte: nothing more comes on a lifeline, so a larger read could block.
- */
+/* Reads up to the empty text, byte by byte: what follows belongs to the lifeline. */
 static enum err_code environment_read(int fd, struct buf *all, struct err *e)
 {
     char byte;
@@ -115,16 +114,28 @@ static enum err_code environment_receive(int fd, struct err *e)
     return ERR_OK;
 }
 
-/* Lets the kernel send SIGTERM when something happens on the descriptor. Nothing more is ever sent on it, so
- * that can only be its end. */
-static void lifeline_follow(int fd)
+/* Raises in this thread, so that a signal is handled before the next byte is read: two pending ones would be merged,
+ * and the second ^C lost. */
+static void *lifeline_main(void *unused)
 {
-    struct pollfd now = {.fd = fd, .events = POLLIN};
-    if (fcntl(fd, F_SETOWN, getpid()) != 0 || fcntl(fd, F_SETSIG, SIGTERM) != 0 ||
-        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_ASYNC) != 0)
-        return;               /* stdin is a file or a terminal: there is no lifeline */
-    if (poll(&now, 1, 0) > 0) /* it ended before O_ASYNC was set */
-        raise(SIGTERM);
+    unsigned char number;
+    ssize_t n;
+    (void)unused;
+    while ((n = read(STDIN_FILENO, &number, 1)) == 1 || (n < 0 && errno == EINTR))
+        if (n == 1)
+            raise(number);
+    raise(SIGTERM);
+    return NULL;
+}
+
+static enum err_code lifeline_follow(struct err *e)
+{
+    pthread_t thread;
+    const int rc = pthread_create(&thread, NULL, lifeline_main, NULL);
+    if (rc != 0)
+        return err_sys(e, rc, "a thread for the launcher's signals");
+    pthread_detach(thread);
+    return ERR_OK;
 }
 
 enum err_code launch_message_receive(const struct launch_message *at, struct err *e)
@@ -134,8 +145,7 @@ enum err_code launch_message_receive(const struct launch_message *at, struct err
     if (strcmp(at->env, "-") == 0) {
         if (environment_receive(STDIN_FILENO, e) != ERR_OK)
             return e->code;
-        lifeline_follow(STDIN_FILENO);
-        return ERR_OK;
+        return lifeline_follow(e);
     }
     CLEANUP(close_fd) int fd = open(at->env, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)

@@ -5,8 +5,11 @@
 
 /* What a launching ddpctl (client/run/launch/remote_launch.h) tells the `ddpctl run` that it starts on
  * another host. The place in the run is one word on the command line. Secrets and the environment come
- * through a pipe to its stdin, or in a file that only the user can read. The pipe is a lifeline too: it
- * closes when the launching ddpctl dies or wants the run to end, and then the started ddpctl gets SIGTERM. */
+ * through a pipe to its stdin, or in a file that only the user can read.
+ *
+ * The pipe is a lifeline too. Each later byte is the number of a signal that the launching ddpctl passes on.
+ * The pipe closes when the launching ddpctl dies or wants the run to end, and then the started ddpctl gets
+ * SIGTERM. Older versions take any byte for SIGTERM. */
 
 struct launch_message {
     int64_t rank;  /* of the node; -1: the batch system's variables tell it */
@@ -27,8 +30,8 @@ void launch_message_apply(const struct launch_message *at, struct run_request *r
 /* The environment as it is sent: "NAME=value" texts, each ended by NUL, then an empty text. The caller frees.
  */
 char *launch_message_pack(char *const *environment, size_t *size);
-/* Receives the environment and sets it in this process. From then on the end of the lifeline raises SIGTERM.
- */
+/* Receives the environment and sets it in this process. From then on the lifeline raises signals in
+ * this process. */
 MUST_CHECK enum err_code launch_message_receive(const struct launch_message *at, struct err *e);
 
 #endif

@@ -26,7 +26,8 @@
  *
  * Happy path: every child gets the environment through its stdin, which then stays open as its lifeline. They
  * meet, run the job and exit with its exit code; that of the first is this process's too. ^C goes to the
- * first, which hosts the run and stops the job for all.
+ * first, which hosts the run and stops the job for all: as a signal on this host, as a byte on the lifeline to
+ * another (launch_message.h). A lifeline stays open meanwhile, since its end counts as one more signal.
  *
  * Failures:
  * - A child fails while others go on: it could not be started, or its host is lost. The others get some
@@ -166,6 +167,8 @@ static enum err_code remote_child_start(struct children *all, size_t rank, struc
     }
     if (code == ERR_OK && !by_file)
         child_send_environment(all, c->lifeline);
+    if (code == ERR_OK && fcntl(c->lifeline, F_SETFL, O_NONBLOCK) != 0) /* for child_pass_signal */
+        code = err_sys(e, errno, "pipe");
     strv_free(command);
     strv_free(argv);
     return code;
@@ -217,12 +220,28 @@ static size_t children_reap(struct children *all)
     return left;
 }
 
+static void child_close_lifeline(struct child *c)
+{
+    close_fd(&c->lifeline);
+    c->lifeline = -1;
+}
+
+static void child_pass_signal(struct child *c, int number)
+{
+    const unsigned char byte = (unsigned char)number;
+    if (c->ended || c->pid <= 0)
+        return;
+    if (c->local)
+        kill(c->pid, number);
+    else if (c->lifeline >= 0 && write(c->lifeline, &byte, 1) != 1)
+        child_close_lifeline(c); /* the pipe is still full of the environment: its end stops the host, too */
+}
+
 static void children_end_all(struct children *all, int kill_signal)
 {
     for (size_t i = 0; i < (size_t)all->plan->count; i++) {
         struct child *c = &all->list[i];
-        close_fd(&c->lifeline);
-        c->lifeline = -1;
+        child_close_lifeline(c);
         if (!c->ended && c->pid > 0 && (kill_signal == SIGKILL || c->local))
             kill(c->pid, kill_signal);
     }
@@ -246,25 +265,20 @@ static void children_give_up(struct children *all)
     }
 }
 
-/* Passes signals on. The first ^C goes to the first child, which hosts the run and stops the job for all; if
- * that runs on another host, its lifeline is closed instead, which raises SIGTERM there. The second goes to
- * all children, the third kills them. */
+/* The first two signals go to the first child, which hosts the run: it stops the job for all, then kills it. If the
+ * first child has ended, they go to the others. The third signal ends all of them at once. */
 static void children_obey(struct children *all)
 {
-    struct child *first = &all->list[0];
+    const bool hosted = !all->list[0].ended;
     if (all->stops >= interrupts_count())
         return;
     all->stops++;
     if (all->stops > 2) {
         children_end_all(all, SIGKILL);
-    } else if (all->stops == 2) {
-        children_end_all(all, interrupt_signal());
-    } else if (first->local && !first->ended) {
-        kill(first->pid, interrupt_signal());
-    } else {
-        close_fd(&first->lifeline);
-        first->lifeline = -1;
+        return;
     }
+    for (size_t i = 0; i < (hosted ? 1 : (size_t)all->plan->count); i++)
+        child_pass_signal(&all->list[i], interrupt_signal());
 }
 
 static void children_wait(struct children *all)

@@ -142,6 +142,30 @@ static void test_receives_environment_and_ends_with_the_lifeline(void **state)
     receives_and_ends(true, true);
 }
 
+static void test_bytes_on_the_lifeline_are_signals(void **state)
+{
+    char token[] = "DDP_TOKEN=secret", path[] = "PATH=/a b:/c=d", byte;
+    char *const environment[] = {token, path, NULL};
+    const char number = SIGUSR1;
+    size_t size;
+    int lifeline[2], ready[2];
+    (void)state;
+    CLEANUP(free_text) char *packed = launch_message_pack(environment, &size);
+    assert_int_equal(pipe(lifeline), 0);
+    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(write(lifeline[1], packed, size), (ssize_t)size);
+    pid_t child = receiver_start(lifeline, ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    assert_int_equal(write(lifeline[1], &number, 1), 1);
+    int status = status_of(child);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGUSR1);
+    for (int i = 0; i < 2; i++) {
+        close(lifeline[i]);
+        close(ready[i]);
+    }
+}
+
 static void test_launcher_that_died(void **state)
 {
     int ends[2];
@@ -161,6 +185,7 @@ int main(void)
         cmocka_unit_test(test_invalid_places_are_refused),
         cmocka_unit_test(test_fills_what_is_unset),
         cmocka_unit_test(test_receives_environment_and_ends_with_the_lifeline),
+        cmocka_unit_test(test_bytes_on_the_lifeline_are_signals),
         cmocka_unit_test(test_launcher_that_died),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
