@@ -294,13 +294,22 @@ static void children_wait(struct children *all)
     free(fds);
 }
 
+/* True if the first host was never reached. Its code may also be that of the job, which every child exits with. */
+static bool children_lack_the_first(const struct children *all)
+{
+    for (size_t i = 1; child_never_started(&all->list[0]) && i < (size_t)all->plan->count; i++)
+        if (all->list[i].code != all->list[0].code)
+            return true;
+    return false;
+}
+
 /* Every child exits with the job's exit code. The first child's is preferred: it runs here, and no ssh has
  * changed its code. */
 static int children_exit_code(const struct children *all)
 {
     if (interrupts_count())
         return 128 + interrupt_signal();
-    if (all->broken)
+    if (all->broken || children_lack_the_first(all))
         return EXIT_DDP;
     if (all->list[0].code)
         return all->list[0].code;
