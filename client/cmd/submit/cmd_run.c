@@ -119,6 +119,9 @@ static enum err_code run_read_request(struct invocation *in, struct batch_task *
     if (launched &&
         (launch_message_parse(o->launched, &at, e) != ERR_OK || launch_message_receive(&at, e) != ERR_OK))
         return e->code;
+    /* The launcher has read the file of --token and sent the token. This host may not have the file. */
+    if (launched && getenv("DDP_TOKEN"))
+        in->globals->token_file = NULL;
     if (torchrun_read(r, o, in->args.tail, environ ? environ : nothing, &talk, e) != ERR_OK)
         return e->code;
     stderr_put(&talk);
