@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/digest.h"
 #include "base/host_memory.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -219,6 +220,12 @@ static struct sync_tensor *list_tensors(const struct model *m)
     return out;
 }
 
+static struct formation_data data_of(const struct engine *n)
+{
+    const uint64_t digests[] = {dataset_digest(n->train), dataset_digest(n->test)};
+    return (struct formation_data){n->train->mark.bytes, digest64(0, digests, sizeof(digests))};
+}
+
 /* parts: world_size + 1 of them. */
 static void fill_config(struct trainer *t, bool watched, const struct sync_tensor *tensors, size_t *parts,
                         struct formation_config *out)
@@ -232,6 +239,7 @@ static void fill_config(struct trainer *t, bool watched, const struct sync_tenso
         .tree = wants_tree(t),
         .free_order = t->spec->reproducible == REPRODUCIBLE_NONE,
         .one_model = wants_one_model(t),
+        .data = data_of(n),
         .sync = t->sync,
         .params = &n->params,
         .grads = &n->grads,

@@ -127,6 +127,50 @@ def changed_data_and_order_are_refused(directory):
         assert min(r["step"] for r in w.ranks[0].reports) == 50
 
 
+def ranks_with_different_copies_do_not_train(directory):
+    """Two nodes have a copy each. With one that is shorter, or of other characters, both ranks say so before the first step."""
+    text = write_text(f"{directory}/node0")
+    os.makedirs(f"{directory}/node1")
+    for other, says in ((text[:-3000], "that of rank 1 (node1) has 17000 bytes, that of rank 0 (node0) 20000"),
+                        (text.replace(text[0], "#"), "as that of rank 0 (node0), but other content")):
+        with open(f"{directory}/node1/input.txt", "w") as f:
+            f.write(other)
+        with World(directory, job(), world=2, nodes=2, own_dirs=True) as w:
+            assert w.wait() == [78, 78], [r.err for r in w.ranks]
+            for r in w.ranks:
+                assert "ranks read different data (1 of 2 unlike rank 0): " in r.err and says in r.err, r.err
+                assert not any("loss" in report for report in r.reports), r.reports
+    with open(f"{directory}/node1/input.txt", "w") as f:
+        f.write(text)
+    with World(directory, job(steps=5), world=2, nodes=2, own_dirs=True) as w:
+        w.run()
+
+
+def changed_images_are_refused(directory):
+    """The four files are written again in place, with as many samples, between two generations."""
+    pick = random.Random(3)
+
+    def write_images():
+        for split, count in (("train", 60), ("t10k", 20)):
+            for name, shape, most in (("images-idx3", (count, 2, 2), 255), ("labels-idx1", (count,), 2)):
+                with open(f"{directory}/{split}-{name}-ubyte", "wb") as f:
+                    f.write(struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape))
+                    f.write(bytes([most] + [pick.randrange(most + 1) for _ in range(math.prod(shape) - 1)]))
+
+    text = ("name: t\ndevice: cpu\ntrain:\n  model: {type: linear, in: 4, out: 3}\n  data: {type: idx, dir: .}\n"
+            "  optimizer: {type: sgd, lr: 0.01}\n  batch: 5\n  steps: STEPS\n  snapshot: {dir: out, every: 10}\n")
+    committed = {}
+    write_images()
+    for steps, generation in ((10, 1), (20, 2)):
+        with World(directory, text.replace("STEPS", str(steps)), snapshots=committed, generation=generation) as w:
+            w.run()
+    write_images()
+    with World(directory, text.replace("STEPS", "30"), snapshots=committed, generation=3) as w:
+        assert w.wait() == [78], w.ranks[0].err
+        assert "the data is not the data of the snapshot of step 20 (400 bytes then, 400 now, changed)" in w.ranks[0].err, \
+            w.ranks[0].err
+
+
 def other_symbols_are_no_beginning(directory):
     """A model of bytes and a model of 256 characters have the same shapes, but their symbols have different meanings."""
     write_text(directory)
@@ -199,5 +243,5 @@ def larger_than_memory(directory):
 
 
 sweep("language", [learns_and_reports, validation_is_the_same_on_every_layout, averaging_learns, memory_equals_the_announced_sizes,
-                   changed_data_and_order_are_refused, other_symbols_are_no_beginning, tokens, a_file_that_becomes_shorter,
-                   larger_than_memory])
+                   changed_data_and_order_are_refused, ranks_with_different_copies_do_not_train, changed_images_are_refused,
+                   other_symbols_are_no_beginning, tokens, a_file_that_becomes_shorter, larger_than_memory])

@@ -1,5 +1,6 @@
 #include "trainer/data/dataset.h"
 
+#include "base/digest.h"
 #include "trainer/data/idx.h"
 #include "trainer/data/synthetic.h"
 #include "trainer/data/windows.h"
@@ -21,6 +22,16 @@ void dataset_free(struct dataset *d)
 {
     if (d)
         d->ops->free(d);
+}
+
+uint64_t dataset_digest(const struct dataset *d)
+{
+    const int64_t shape[] = {d->count, d->in, d->out};
+    const struct vocabulary *v = d->vocabulary;
+    uint64_t digest = digest64(d->mark.digest, &d->mark.bytes, sizeof(d->mark.bytes));
+    digest = digest64(digest, shape, sizeof(shape));
+    /* The mark covers only some pages of a large text, so two of them may have one mark, and number symbols differently. */
+    return v && v->symbols ? digest64(digest, v->symbols, (size_t)v->count * sizeof(*v->symbols)) : digest;
 }
 
 enum err_code dataset_gather(const struct dataset *d, const int64_t *index, int64_t rows,

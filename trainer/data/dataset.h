@@ -26,7 +26,8 @@ struct dataset_ops {
                             const struct dataset_rows *out, struct err *e);
 };
 
-/* Identifies the bytes that a data set was made of: a run continues only with the same data. */
+/* Identifies the bytes that a data set was made of, of both splits: ranks train together, and a run continues, only with the
+ * same data. Only that of the training split is set. */
 struct dataset_mark {
     int64_t bytes; /* size of the files; 0: the data does not come from files */
     uint64_t digest;
@@ -50,6 +51,9 @@ struct dataset {
 MUST_CHECK enum err_code dataset_open(struct dataset **train, struct dataset **test,
                                       const struct train_spec *spec, struct err *e);
 void dataset_free(struct dataset *d); /* NULL is fine */
+/* A digest of what ranks that train together must read alike: the mark, the shape of the samples, and the numbers of the
+ * symbols. */
+uint64_t dataset_digest(const struct dataset *d);
 /* Copies sample index[i] to row i. DATA_LOSS: the file holds an invalid value; the message names its
  * position. */
 MUST_CHECK enum err_code dataset_gather(const struct dataset *d, const int64_t *index, int64_t rows,

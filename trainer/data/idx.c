@@ -8,6 +8,7 @@
 #include <zlib.h>
 
 #include "base/buf.h"
+#include "base/digest.h"
 #include "base/file.h"
 #include "base/mem.h"
 
@@ -205,6 +206,18 @@ static enum err_code open_both(struct idx_set *train, struct idx_set *test, cons
     return ERR_OK;
 }
 
+/* Of the arrays, so that a file and its compressed form have the same mark. */
+static struct dataset_mark arrays_mark(const struct idx_set *train, const struct idx_set *test)
+{
+    const struct idx_array *arrays[] = {&train->images, &train->labels, &test->images, &test->labels};
+    struct dataset_mark mark = {0};
+    for (size_t i = 0; i < ARRAY_LEN(arrays); i++) {
+        mark.bytes += arrays[i]->count;
+        mark.digest = digest64(mark.digest, arrays[i]->data, (size_t)arrays[i]->count);
+    }
+    return mark;
+}
+
 enum err_code idx_open_pair(struct dataset **train, struct dataset **test, const char *dir, struct err *e)
 {
     struct idx_set *a = xcalloc(1, sizeof(*a)), *b = xcalloc(1, sizeof(*b));
@@ -214,6 +227,7 @@ enum err_code idx_open_pair(struct dataset **train, struct dataset **test, const
         idx_set_free(&b->base);
         return e->code;
     }
+    a->base.mark = arrays_mark(a, b);
     *train = &a->base;
     *test = &b->base;
     return ERR_OK;

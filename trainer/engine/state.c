@@ -263,7 +263,10 @@ static enum err_code check_order(const struct engine *n, const struct snapshot_p
 enum err_code state_check_data(const struct engine *n, const struct snapshot_place *place, struct err *e)
 {
     const struct dataset_mark *mark = &n->train->mark;
-    if (place->data_bytes == mark->bytes && (!mark->bytes || place->data_digest == mark->digest))
+    /* Earlier versions wrote no mark of images and labels. */
+    const bool unmarked = !place->data_bytes && !n->train->windows;
+    if (unmarked ||
+        (place->data_bytes == mark->bytes && (!mark->bytes || place->data_digest == mark->digest)))
         return check_order(n, place, e);
     return err_set(
         e, ERR_FAILED_PRECONDITION,

@@ -108,7 +108,8 @@ struct snapshot_place {
     double val_loss;
     int64_t best_step; /* step with the lowest validation loss so far; 0: none. best_loss: that loss */
     double best_loss;
-    int64_t data_bytes; /* size of the data files; 0: the data is not from files. data_digest: their digest */
+    /* Size and digest of the data files. 0: the data is not from files, or it is IDX and the snapshot of an earlier version. */
+    int64_t data_bytes;
     uint64_t data_digest;
     int64_t epoch_samples; /* number of training samples; 0: an older snapshot, which does not say */
     bool shuffled;         /* in the order of the seed, not of the files */

@@ -19,7 +19,7 @@
 /* The wire format of an address: version, port (big-endian), length and text of the host, length (big-endian)
  * and text of the unix path. */
 /* Also grows with the calls that ranks make of each other before the first step, once a release has had the number. */
-#define ADDRESS_VERSION 5
+#define ADDRESS_VERSION 6
 #define BACKLOG 128
 
 struct coll_listener {

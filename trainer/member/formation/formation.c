@@ -142,8 +142,8 @@ enum err_code formation_form(struct formation *f, const struct formation_config 
         if (link_watch(c->link, generation_over, f, e))
             return e->code;
     }
-    if (open_group(f, c, e) || formation_check_devices(f, c->device, c->tree, c->one_model, e) ||
-        attach_arrays(f, c, e))
+    /* Before the arrays: from another text may follow another vocabulary, and then arrays of other sizes. */
+    if (open_group(f, c, e) || formation_check_ranks(f, c, e) || attach_arrays(f, c, e))
         return e->code;
     return formation_open_sync(f, c, e);
 }
@@ -214,14 +214,15 @@ void formation_name_rank(const struct formation *f, int rank, struct buf *out)
         buf_printf(out, " (%s)", node);
 }
 
-/* How a rank computes: the kind of its device ("cuda"), and the name, which is the same where bits are. */
-struct arithmetic {
+/* How a rank computes: the kind of its device ("cuda"), and the name, which is the same where bits are. And on which data. */
+struct rank_facts {
     char kind[16], name[96];
+    struct formation_data data;
 };
 
 /* "cuda on rank 0 (box1), rank 1 (box1)"; which: one of all, by its kind or by its name */
-static void list_arithmetic(const struct formation *f, const struct arithmetic *all,
-                            const struct arithmetic *which, bool by_kind, struct buf *out)
+static void list_arithmetic(const struct formation *f, const struct rank_facts *all,
+                            const struct rank_facts *which, bool by_kind, struct buf *out)
 {
     const char *before = " on ";
     buf_printf(out, "%s%s", out->len ? "; " : "", by_kind ? which->kind : which->name);
@@ -235,7 +236,7 @@ static void list_arithmetic(const struct formation *f, const struct arithmetic *
 }
 
 /* The first rank that differs from rank 0, or NULL. */
-static const struct arithmetic *find_other(const struct formation *f, const struct arithmetic *all,
+static const struct rank_facts *find_other(const struct formation *f, const struct rank_facts *all,
                                            bool by_kind)
 {
     for (int r = 1; r < f->world_size; r++)
@@ -244,12 +245,12 @@ static const struct arithmetic *find_other(const struct formation *f, const stru
     return NULL;
 }
 
-static enum err_code compare_arithmetic(const struct formation *f, const struct arithmetic *all,
+static enum err_code compare_arithmetic(const struct formation *f, const struct rank_facts *all,
                                         bool same_bits, bool one_model, struct err *e)
 {
     CLEANUP(buf_release) struct buf said = {0};
     bool by_kind = true;
-    const struct arithmetic *other = find_other(f, all, by_kind);
+    const struct rank_facts *other = find_other(f, all, by_kind);
     if (!other)
         other = find_other(f, all, by_kind = false);
     if (!other)
@@ -275,17 +276,54 @@ static enum err_code compare_arithmetic(const struct formation *f, const struct 
     return ERR_OK;
 }
 
+static bool data_differs(const struct formation_data *a, const struct formation_data *b)
+{
+    return a->bytes != b->bytes || a->digest != b->digest;
+}
+
+/* Each rank takes its share from an order of all samples. In a copy with other samples the order is another one, so some samples
+ * would be taken twice in an epoch and others never, although the parameters stay equal. */
+static enum err_code compare_data(const struct formation *f, const struct rank_facts *all, struct err *e)
+{
+    CLEANUP(buf_release) struct buf first = {0}, who = {0};
+    const struct formation_data *zero = &all[0].data, *other = NULL;
+    int others = 0;
+    for (int r = 1; r < f->world_size; r++) {
+        if (!data_differs(&all[r].data, zero))
+            continue;
+        if (!other)
+            formation_name_rank(f, r, &who);
+        other = other ? other : &all[r].data;
+        others++;
+    }
+    if (!other)
+        return ERR_OK;
+    formation_name_rank(f, 0, &first);
+    if (other->bytes == zero->bytes)
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "ranks read different data (%d of %d unlike rank 0): that of %.50s has %lld bytes, as that of "
+            "%.50s, but other content: copy the same files to all nodes",
+            others, f->world_size, who.data, (long long)other->bytes, first.data);
+    return err_set(
+        e, ERR_FAILED_PRECONDITION,
+        "ranks read different data (%d of %d unlike rank 0): that of %.50s has %lld bytes, that of %.50s "
+        "%lld: copy the same files to all nodes",
+        others, f->world_size, who.data, (long long)other->bytes, first.data, (long long)zero->bytes);
+}
+
 /* Each rank applies the optimizer itself. On devices of different kinds, parameters would diverge by rounding
  * alone. */
-enum err_code formation_check_devices(struct formation *f, const struct device *device, bool same_bits,
-                                      bool one_model, struct err *e)
+enum err_code formation_check_ranks(struct formation *f, const struct formation_config *c, struct err *e)
 {
-    struct arithmetic mine = {0}, *all = xcalloc((size_t)f->world_size, sizeof(*all));
-    snprintf(mine.kind, sizeof(mine.kind), "%s", device->ops->name);
-    snprintf(mine.name, sizeof(mine.name), "%s", device->name);
+    struct rank_facts mine = {.data = c->data}, *all = xcalloc((size_t)f->world_size, sizeof(*all));
+    snprintf(mine.kind, sizeof(mine.kind), "%s", c->device->ops->name);
+    snprintf(mine.name, sizeof(mine.name), "%s", c->device->name);
     enum err_code code = coll_allgather(f->group, &mine, sizeof(mine), all, e);
     if (!code)
-        code = compare_arithmetic(f, all, same_bits, one_model, e);
+        code = compare_data(f, all, e);
+    if (!code)
+        code = compare_arithmetic(f, all, c->tree, c->one_model, e);
     free(all);
     return code;
 }

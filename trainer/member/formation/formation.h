@@ -45,6 +45,12 @@ MUST_CHECK enum err_code formation_join(struct formation *f, struct link *link, 
 /* Instead of formation_join, if the caller already knows the group. Takes info over. */
 void formation_be_told(struct formation *f, struct link_group *info);
 
+/* What a rank takes its samples from. */
+struct formation_data {
+    int64_t bytes;   /* of the files; 0: the data does not come from files */
+    uint64_t digest; /* of both splits: dataset_digest */
+};
+
 struct formation_config {
     /* Watches the generation, if it has a coordinator; NULL: the generation is not watched. */
     struct link *link;
@@ -54,6 +60,7 @@ struct formation_config {
     bool tree;       /* take sums that do not depend on the world size */
     bool free_order; /* as in coll_config */
     bool one_model;  /* all ranks need one model of device, because the optimizer's bits depend on it */
+    struct formation_data data;
     struct sync_spec sync;
     const size_t *parts;                         /* as in sync_config */
     struct device_array *params, *grads, *extra; /* extra: the arrays of sync_arrays, in its order */
@@ -83,11 +90,11 @@ MUST_CHECK enum err_code formation_end(struct formation *f, struct sync_state *r
 /* Collective: all ranks return the result that rank `root` found, so that all take the same branch. */
 MUST_CHECK enum err_code formation_agree(struct formation *f, int root, const struct err *found,
                                          struct err *e);
-/* Collective. FAILED_PRECONDITION: ranks compute on devices of different kinds; or, with same_bits or
- * one_model, on devices of different names, such as CPUs with different instruction sets. Without these
- * rank 0 logs the latter. */
-MUST_CHECK enum err_code formation_check_devices(struct formation *f, const struct device *device,
-                                                 bool same_bits, bool one_model, struct err *e);
+/* Collective, of config's device, tree, one_model and data. FAILED_PRECONDITION on all ranks: they read different data,
+ * or they compute on devices of different kinds; or, with tree or one_model, on devices of different names, such as CPUs
+ * with different instruction sets. Without these rank 0 logs the latter. */
+MUST_CHECK enum err_code formation_check_ranks(struct formation *f, const struct formation_config *config,
+                                               struct err *e);
 /* Appends the rank and its node, as "rank 3 (box2)". */
 struct buf;
 void formation_name_rank(const struct formation *f, int rank, struct buf *out);

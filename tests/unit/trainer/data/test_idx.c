@@ -100,6 +100,45 @@ static void a_pair_of_plain_and_gzipped_files(void **state)
     dataset_free(test);
 }
 
+static struct dataset_mark mark_now(void)
+{
+    struct dataset *train = NULL, *test = NULL;
+    struct err e = {0};
+    assert_int_equal(idx_open_pair(&train, &test, dir, &e), ERR_OK);
+    struct dataset_mark mark = train->mark;
+    dataset_free(train);
+    dataset_free(test);
+    return mark;
+}
+
+/* Any byte of the four arrays changes the mark; compression does not. */
+static void the_mark_depends_on_all_four_files(void **state)
+{
+    static const struct {
+        const char *name;
+        const uint8_t *bytes;
+        size_t size;
+    } files[] = {{"train-images-idx3-ubyte", images, sizeof(images)},
+                 {"train-labels-idx1-ubyte", labels, sizeof(labels)},
+                 {"t10k-images-idx3-ubyte", images, sizeof(images)},
+                 {"t10k-labels-idx1-ubyte", labels, sizeof(labels)}};
+    (void)state;
+    put_all();
+    const struct dataset_mark before = mark_now();
+    assert_int_equal(before.bytes, 2 * (12 + 3));
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        uint8_t copy[sizeof(images)];
+        memcpy(copy, files[i].bytes, files[i].size);
+        file_put(files[i].name, copy, files[i].size); /* in place of the compressed file */
+        assert_true(mark_now().digest == before.digest);
+        copy[files[i].size - 2] ^= 1; /* a pixel, or a label of 0 */
+        file_put(files[i].name, copy, files[i].size);
+        assert_int_equal(mark_now().bytes, before.bytes);
+        assert_true(mark_now().digest != before.digest);
+        file_put(files[i].name, files[i].bytes, files[i].size);
+    }
+}
+
 static void every_truncation_is_an_error(void **state)
 {
     (void)state;
@@ -184,6 +223,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_pair_of_plain_and_gzipped_files, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(the_mark_depends_on_all_four_files, make_dir, remove_dir),
         cmocka_unit_test(every_truncation_is_an_error),
         cmocka_unit_test(every_flipped_bit_of_the_header_is_an_error),
         cmocka_unit_test_setup_teardown(damaged_gzip_names_the_file, make_dir, remove_dir),

@@ -34,6 +34,11 @@ void meeting_open_sizes(struct trainer *t, struct trainer_config *config, const 
     const char *device = getenv("DDP_TEST_DEVICE");
     CLEANUP(free_text)
     char *text = xasprintf(JOB "  sync: %s\n%s", device ? device : "cpu", sizes, sync, more);
+    meeting_open_job(t, config, text);
+}
+
+void meeting_open_job(struct trainer *t, struct trainer_config *config, const char *text)
+{
     struct link *link;
     struct err e = {0};
 

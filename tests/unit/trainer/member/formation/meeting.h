@@ -41,6 +41,8 @@ void meeting_open_trainer(struct trainer *t, struct trainer_config *config, cons
 /* The same, of an MLP with these sizes. */
 void meeting_open_sizes(struct trainer *t, struct trainer_config *config, const char *sizes, const char *sync,
                         const char *more);
+/* The same, of a whole job file. */
+void meeting_open_job(struct trainer *t, struct trainer_config *config, const char *text);
 /* Joins and forms the group. Fails the rank if not all come within 20 s. */
 enum err_code meeting_form(struct ranks *r, struct meeting *m, struct trainer *t,
                            const struct meeting_place *at, struct err *e);

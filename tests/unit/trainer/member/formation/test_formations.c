@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
+#include "base/mem.h"
 #include "tests/unit/trainer/member/formation/meeting.h"
 #include "trainer/engine/state.h"
 #include "trainer/resume.h"
@@ -303,6 +305,103 @@ static void survivors_that_hold_different_states_do_not_train_together(void **st
     }
 }
 
+/* ---- ranks that read different data */
+
+static const struct other_copy {
+    const char *text; /* what the last rank reads; the others read TEXT */
+    const char *says;
+} copies[] = {
+    /* The same characters, so parameters are as many, and stay equal. */
+    {"abracadabraabracadabraabracadab",
+     "(1 of 2 unlike rank 0): that of rank 1 has 31 bytes, that of rank 0 33: copy the same files to all nodes"},
+    /* As many symbols, but c and d have other numbers. */
+    {"aeracadaeraaeracadaeraaeracadaera", "has 33 bytes, as that of rank 0, but other content"},
+    /* More symbols: the parameters of the ranks differ in number. */
+    {"abracadabraabracadabraabracadabrx", "other content"},
+    {"abracadabraabracadabraabracadabra", NULL},
+};
+#define TEXT "abracadabraabracadabraabracadabra"
+#define TEXT_JOB                                                                                             \
+    "name: copies\n"                                                                                         \
+    "device: cpu\n"                                                                                          \
+    "train:\n"                                                                                               \
+    "  model: {type: gpt, layers: 1, heads: 1, width: 8, context: 4}\n"                                      \
+    "  data: {type: text, path: %s/rank%d.txt, split: 0.5}\n"                                                \
+    "  optimizer: {type: sgd, lr: 0.01}\n"                                                                   \
+    "  batch: 2\n"                                                                                           \
+    "  steps: 100\n"                                                                                         \
+    "  threads: 1\n"
+
+static void open_copy(struct ranks *r, int rank, const char *copy, struct trainer *t,
+                      struct trainer_config *config)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/rank%d.txt", r->directory, rank);
+    CLEANUP(free_text) char *text = xasprintf(TEXT_JOB, r->directory, rank);
+    struct err e = {0};
+
+    RANK_OK(file_write_atomic(path, copy, strlen(copy), 0600, &e), &e);
+    meeting_open_job(t, config, text);
+}
+
+static void form_with_a_copy(struct ranks *r, int rank)
+{
+    const struct other_copy *other = r->arg;
+    const struct meeting_place at = {.generation = FIRST, .rank = rank, .world = 2};
+    struct trainer_config config;
+    struct trainer t;
+    struct err e = {0};
+
+    open_copy(r, rank, rank ? other->text : TEXT, &t, &config);
+    enum err_code code = meeting_form(r, &board_of(r)->meeting, &t, &at, &e);
+    RANK_CHECK(code == (other->says ? ERR_FAILED_PRECONDITION : ERR_OK));
+    if (code && !strstr(e.msg, other->says))
+        fprintf(stderr, "'%s' is not in '%s'\n", other->says, e.msg);
+    RANK_CHECK(!code || strstr(e.msg, other->says));
+    meeting_close_trainer(&t, &config);
+}
+
+static void ranks_with_different_copies_of_a_text_do_not_train_together(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(copies); i++) {
+        struct ranks two = {.world = 2, .arg = &copies[i]};
+
+        assert_true(ranks_run(&two, form_with_a_copy));
+        ranks_release(&two);
+    }
+}
+
+/* Rank 2 joins two ranks that have trained. It is refused before it takes their state. */
+static void join_with_a_copy(struct ranks *r, int rank)
+{
+    struct meeting_place at = {.generation = FIRST, .rank = rank, .world = 2};
+    struct trainer_config config;
+    struct trainer t;
+    struct err e = {0};
+
+    open_copy(r, rank, rank < 2 ? TEXT : copies[0].text, &t, &config);
+    if (rank < 2) {
+        RANK_OK(meeting_form(r, &board_of(r)->meeting, &t, &at, &e), &e);
+        RANK_OK(trainer_restore(&t, &e), &e);
+        meeting_train(&t, 2);
+        RANK_CHECK(trainer_leave(&t));
+    }
+    at = (struct meeting_place){.round = 1, .generation = SECOND, .rank = rank, .world = 3, .live = true};
+    RANK_CHECK(meeting_form(r, &board_of(r)->meeting, &t, &at, &e) == ERR_FAILED_PRECONDITION);
+    RANK_CHECK(strstr(e.msg, "(1 of 3 unlike rank 0): that of rank 2 has 31 bytes, that of rank 0 33"));
+    RANK_CHECK(t.engine.step == (rank < 2 ? 2 : 0));
+    meeting_close_trainer(&t, &config);
+}
+
+static void a_rank_with_another_copy_does_not_join_later(void **state)
+{
+    struct ranks three = {.world = 3};
+
+    (void)state;
+    assert_true(ranks_run(&three, join_with_a_copy));
+    ranks_release(&three);
+}
+
 /* ---- a smaller world */
 
 /* With pad, three ranks take 12 positions of 10 samples, two take 10: at position 10 the epoch of two ranks is
@@ -354,6 +453,8 @@ int main(void)
         cmocka_unit_test(a_survivor_of_a_round_takes_the_round_to_the_next_group),
         cmocka_unit_test(survivors_at_unlike_speeds_go_on),
         cmocka_unit_test(survivors_that_hold_different_states_do_not_train_together),
+        cmocka_unit_test(ranks_with_different_copies_of_a_text_do_not_train_together),
+        cmocka_unit_test(a_rank_with_another_copy_does_not_join_later),
         cmocka_unit_test(an_epoch_that_a_smaller_world_has_passed_gives_way_to_the_next),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
