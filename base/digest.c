@@ -35,11 +35,15 @@ uint64_t digest64_sum(const void *data, size_t count)
     return a + b + c + d;
 }
 
-uint64_t digest64(uint64_t before, const void *data, size_t size)
+uint64_t digest64_begin(uint64_t before, size_t size)
+{
+    return digest64_fold(before, size);
+}
+
+uint64_t digest64_add(uint64_t digest, const void *data, size_t size)
 {
     const unsigned char *at = data;
     size_t words = size / 4, rest = size % 4;
-    uint64_t digest = digest64_fold(before, size);
 
     for (size_t done = 0; done < words; done += DIGEST_BLOCK)
         digest = digest64_fold(
@@ -51,6 +55,11 @@ uint64_t digest64(uint64_t before, const void *data, size_t size)
         digest = digest64_fold(digest, digest64_sum(last, 1));
     }
     return digest;
+}
+
+uint64_t digest64(uint64_t before, const void *data, size_t size)
+{
+    return digest64_add(digest64_begin(before, size), data, size);
 }
 
 uint64_t digest64_sums(uint64_t before, const uint64_t *sums, size_t size)

@@ -13,6 +13,11 @@
  * last must be whole 32-bit words. */
 uint64_t digest64(uint64_t before, const void *data, size_t size);
 
+/* The same digest of an array that comes in pieces: begins with the size of all of them, and then adds one after the other. All
+ * but the last must be whole blocks of DIGEST_BLOCK words. */
+uint64_t digest64_begin(uint64_t before, size_t size);
+uint64_t digest64_add(uint64_t digest, const void *data, size_t size);
+
 /* The same digest from the sums of the blocks of DIGEST_BLOCK words. The sums can be computed in parallel. size:
  * a multiple of 4. A block's sum: word i times (2654435761 (i + 1) mod 2^32 | 1), in 64 bits. */
 #define DIGEST_BLOCK 1024

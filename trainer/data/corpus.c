@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,50 +19,87 @@
 #define MARK_PAGES ((size_t)512)
 /* Bytes from which a file counts as large: random windows touch only parts of it. */
 #define SCATTERED ((size_t)1 << 30)
+/* Bytes that are read at once while a file is opened: whole blocks of a digest, and not much for a cache. */
+#define BLOCK ((size_t)256 << 10)
 
 /* ---- the file */
 
-/* The file is mapped while it is opened, and read with pread afterwards. If the file becomes shorter later, a
- * read returns an error that names the file, but a mapping would raise SIGBUS. */
-struct view {
-    const uint8_t *data;
-    size_t size;
+/* Reads a range of the file in order, block by block. This is not done by a mapping: if the file becomes shorter meanwhile, or the
+ * server of a network file system fails, a read returns an error that names the file, but a mapping would raise SIGBUS. */
+struct walk {
+    const struct corpus *c;
+    uint64_t at, end; /* where the block begins, and where the range ends */
+    size_t size;      /* of the block; 0 before the first */
+    bool characters;  /* the blocks of a text: each ends where a character ends */
+    uint8_t *bytes;   /* BLOCK of them, owned */
 };
 
-static void view_unmap(struct view *v)
+static struct walk walk_open(const struct corpus *c, uint64_t at, uint64_t size)
 {
-    if (v->data)
-        munmap((void *)(uintptr_t)v->data, v->size);
+    return (struct walk){.c = c, .at = at, .end = at + size, .bytes = xmalloc(BLOCK)};
 }
 
-/* The pieces of a file that are read when it is opened: the whole file or, if it is large, MARK_PAGES pages
- * at even distances, including the last page. */
-static size_t view_piece_count(const struct view *v)
+static void walk_close(struct walk *w)
 {
-    return v->size <= MARK_WHOLE ? 1 : MARK_PAGES;
+    free(w->bytes);
 }
 
-static struct view view_piece(const struct view *v, size_t i)
+static bool walk_is_over(const struct walk *w)
 {
-    size_t last = v->size / PAGE - 1;
-    if (v->size <= MARK_WHOLE)
-        return *v;
-    return (struct view){v->data + (size_t)((double)last * (double)i / (MARK_PAGES - 1)) * PAGE, PAGE};
+    return w->at + w->size == w->end;
 }
 
-static struct dataset_mark mark_of(const struct view *v)
+static enum err_code walk_read(struct walk *w, struct err *e)
 {
-    struct dataset_mark mark = {.bytes = (int64_t)v->size};
-    if (view_piece_count(v) > 1)
+    w->at += w->size;
+    w->size = w->end - w->at < BLOCK ? (size_t)(w->end - w->at) : BLOCK;
+    if (fd_read_at(w->c->fd, w->bytes, w->size, w->at, e))
+        return err_wrap(e, "%s", w->c->path);
+    /* A character that the block cuts off is read again with the next block. */
+    if (w->characters && !walk_is_over(w))
+        w->size = utf8_whole((const char *)w->bytes, w->size);
+    return ERR_OK;
+}
+
+/* The pieces of a file that its mark covers: the whole file or, if it is large, MARK_PAGES pages at even
+ * distances, including the last page. */
+struct piece {
+    uint64_t at, size;
+};
+
+static size_t piece_count(size_t size)
+{
+    return size <= MARK_WHOLE ? 1 : MARK_PAGES;
+}
+
+static struct piece piece_of(size_t size, size_t i)
+{
+    size_t last = size / PAGE - 1;
+    if (size <= MARK_WHOLE)
+        return (struct piece){0, size};
+    return (struct piece){(uint64_t)((double)last * (double)i / (MARK_PAGES - 1)) * PAGE, PAGE};
+}
+
+static enum err_code take_mark(struct corpus *c, size_t size, struct err *e)
+{
+    struct dataset_mark mark = {.bytes = (int64_t)size};
+    if (piece_count(size) > 1)
         mark.digest = digest64(0, &mark.bytes, sizeof(mark.bytes));
-    for (size_t i = 0; i < view_piece_count(v); i++) {
-        struct view piece = view_piece(v, i);
-        mark.digest = digest64(mark.digest, piece.data, piece.size);
+    for (size_t i = 0; i < piece_count(size); i++) {
+        struct piece piece = piece_of(size, i);
+        CLEANUP(walk_close) struct walk w = walk_open(c, piece.at, piece.size);
+        mark.digest = digest64_begin(mark.digest, piece.size);
+        while (!walk_is_over(&w)) {
+            if (walk_read(&w, e))
+                return e->code;
+            mark.digest = digest64_add(mark.digest, w.bytes, w.size);
+        }
     }
-    return mark;
+    c->mark = mark;
+    return ERR_OK;
 }
 
-static enum err_code map_file(struct corpus *c, const char *path, struct view *out, struct err *e)
+static enum err_code open_file(struct corpus *c, const char *path, size_t *size, struct err *e)
 {
     struct stat st;
     CLEANUP(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -73,20 +109,19 @@ static enum err_code map_file(struct corpus *c, const char *path, struct view *o
         return err_set(e, ERR_FAILED_PRECONDITION, "%s: not a file", path);
     if (st.st_size == 0)
         return err_set(e, ERR_FAILED_PRECONDITION, "%s: the file is empty", path);
-    void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-    if (map == MAP_FAILED)
-        return err_sys(e, errno, "%s: cannot be mapped", path);
-    *out = (struct view){map, (size_t)st.st_size};
-    /* Windows are read at random positions, so read-ahead in a large file would be wasted. */
-    if (out->size > SCATTERED) {
-        posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
-        madvise(map, out->size, MADV_RANDOM);
-    }
-    c->mark = mark_of(out);
+    *size = (size_t)st.st_size;
     c->path = xstrdup(path);
     c->fd = fd;
     fd = -1;
-    return ERR_OK;
+    return take_mark(c, *size, e);
+}
+
+/* Windows are read at random positions, so read-ahead in a large file would be wasted. Not before the file has been opened: that
+ * may read all of it in order. */
+static void expect_windows(const struct corpus *c, size_t size)
+{
+    if (size > SCATTERED)
+        posix_fadvise(c->fd, 0, 0, POSIX_FADV_RANDOM);
 }
 
 void corpus_release(struct corpus *c)
@@ -101,11 +136,30 @@ void corpus_release(struct corpus *c)
 
 /* ---- text */
 
-static enum err_code take_vocabulary(struct corpus *c, enum symbol_type type, const struct vocabulary *known,
-                                     const struct view *v, struct err *e)
+static enum err_code scan_characters(struct corpus *c, size_t size, struct err *e)
 {
+    CLEANUP(walk_close) struct walk w = walk_open(c, 0, size);
+    uint8_t *seen = xcalloc(VOCABULARY_SEEN, 1);
+    enum err_code code = ERR_OK;
+    w.characters = true;
+    while (!code && !walk_is_over(&w)) {
+        code = walk_read(&w, e);
+        if (!code)
+            code = vocabulary_mark(seen, (const char *)w.bytes, w.size, w.at, c->path, e);
+    }
+    if (!code)
+        vocabulary_collect(&c->vocabulary, seen);
+    free(seen);
+    return code;
+}
+
+static enum err_code take_vocabulary(struct corpus *c, enum symbol_type type, const struct vocabulary *known,
+                                     size_t size, struct err *e)
+{
+    if (!known && type == SYMBOL_CHARACTER)
+        return scan_characters(c, size, e);
     if (!known)
-        return vocabulary_scan(&c->vocabulary, type, (const char *)v->data, v->size, c->path, e);
+        return vocabulary_scan(&c->vocabulary, type, NULL, 0, c->path, e);
     c->vocabulary = *known;
     if (known->symbols)
         c->vocabulary.symbols = xmemdup(known->symbols, (size_t)known->count * sizeof(*known->symbols));
@@ -118,31 +172,41 @@ static void number_put(uint8_t *to, int width, int64_t at, int32_t number)
         to[at * width + i] = (uint8_t)(number >> 8 * i);
 }
 
-/* Stores the number of every character in `decoded`, with 1, 2 or 4 bytes for each. */
-static enum err_code text_decode(struct corpus *c, const struct view *v, struct err *e)
+/* Stores the numbers of a block's characters in `decoded`, with 1, 2 or 4 bytes for each. */
+static enum err_code decode_block(struct corpus *c, const struct walk *w, struct err *e)
 {
-    const char *text = (const char *)v->data;
-    c->width = c->vocabulary.count <= 1 << 8 ? 1 : c->vocabulary.count <= 1 << 16 ? 2 : 4;
-    uint8_t *to = malloc(v->size * (size_t)c->width);
-    c->decoded = to;
-    if (!to)
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "%s: %zu bytes of decoded text: out of memory", c->path,
-                       v->size * (size_t)c->width);
-    for (size_t at = 0; at < v->size;) {
+    const char *text = (const char *)w->bytes;
+    for (size_t at = 0; at < w->size;) {
         uint32_t symbol = 0;
-        size_t length = utf8_decode(text + at, v->size - at, &symbol);
+        size_t length = utf8_decode(text + at, w->size - at, &symbol);
         int32_t number = length ? vocabulary_find(&c->vocabulary, symbol) : -1;
+        unsigned long long byte = w->at + at;
         if (number < 0)
             return length ? err_set(e, ERR_DATA_LOSS,
-                                    "%s: the character at byte %zu does not occur in the training text",
-                                    c->path, at)
-                          : err_set(e, ERR_DATA_LOSS, "%s: byte %zu is not UTF-8", c->path, at);
-        number_put(to, c->width, c->count++, number);
+                                    "%s: the character at byte %llu does not occur in the training text",
+                                    c->path, byte)
+                          : err_set(e, ERR_DATA_LOSS, "%s: byte %llu is not UTF-8", c->path, byte);
+        number_put(c->decoded, c->width, c->count++, number);
         at += length;
     }
+    return ERR_OK;
+}
+
+static enum err_code text_decode(struct corpus *c, size_t size, struct err *e)
+{
+    c->width = c->vocabulary.count <= 1 << 8 ? 1 : c->vocabulary.count <= 1 << 16 ? 2 : 4;
+    c->decoded = malloc(size * (size_t)c->width);
+    if (!c->decoded)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "%s: %zu bytes of decoded text: out of memory", c->path,
+                       size * (size_t)c->width);
+    CLEANUP(walk_close) struct walk w = walk_open(c, 0, size);
+    w.characters = true;
+    while (!walk_is_over(&w))
+        if (walk_read(&w, e) || decode_block(c, &w, e))
+            return e->code;
     /* The text has fewer characters than bytes, so give back the rest of the memory. */
-    to = realloc(to, (size_t)(c->count * c->width));
-    c->decoded = to ? to : c->decoded;
+    uint8_t *less = realloc(c->decoded, (size_t)(c->count * c->width));
+    c->decoded = less ? less : c->decoded;
     return ERR_OK;
 }
 
@@ -152,33 +216,46 @@ static enum err_code strange_byte(const struct corpus *c, int64_t at, uint8_t by
                    (long long)at, byte);
 }
 
-static enum err_code number_text(struct corpus *c, enum symbol_type type, const struct vocabulary *known,
-                                 const struct view *v, struct err *e)
+/* Finds bytes of a validation text that the training text does not have. */
+static enum err_code check_bytes(const struct corpus *c, size_t size, struct err *e)
 {
-    if (take_vocabulary(c, type, known, v, e))
+    CLEANUP(walk_close) struct walk w = walk_open(c, 0, size);
+    while (!walk_is_over(&w)) {
+        if (walk_read(&w, e))
+            return e->code;
+        for (size_t i = 0; i < w.size; i++)
+            if (c->table[w.bytes[i]] < 0)
+                return strange_byte(c, (int64_t)(w.at + i), w.bytes[i], e);
+    }
+    return ERR_OK;
+}
+
+static enum err_code number_text(struct corpus *c, enum symbol_type type, const struct vocabulary *known,
+                                 size_t size, struct err *e)
+{
+    if (take_vocabulary(c, type, known, size, e))
         return e->code;
     c->symbols = c->vocabulary.count;
     if (type == SYMBOL_CHARACTER && c->vocabulary.symbols[c->symbols - 1] >= 0x80)
-        return text_decode(c, v, e);
+        return text_decode(c, size, e);
     c->width = 1;
-    c->count = (int64_t)v->size;
+    c->count = (int64_t)size;
     for (uint32_t byte = 0; byte < 256; byte++)
         c->table[byte] = vocabulary_find(&c->vocabulary, byte);
-    for (size_t i = 0; known && type == SYMBOL_CHARACTER && i < v->size; i++)
-        if (c->table[v->data[i]] < 0)
-            return strange_byte(c, (int64_t)i, v->data[i], e);
-    return ERR_OK;
+    return known && type == SYMBOL_CHARACTER ? check_bytes(c, size, e) : ERR_OK;
 }
 
 enum err_code corpus_open_text(struct corpus *out, const char *path, enum symbol_type type,
                                const struct vocabulary *known, struct err *e)
 {
-    CLEANUP(view_unmap) struct view v = {0};
+    size_t size;
     *out = (struct corpus){0};
-    if (!map_file(out, path, &v, e) && !number_text(out, type, known, &v, e))
-        return ERR_OK;
-    corpus_release(out);
-    return e->code;
+    if (open_file(out, path, &size, e) || number_text(out, type, known, size, e)) {
+        corpus_release(out);
+        return e->code;
+    }
+    expect_windows(out, size);
+    return ERR_OK;
 }
 
 /* ---- tokens */
@@ -231,39 +308,47 @@ static enum err_code strange_token(const struct corpus *c, int64_t at, int32_t t
         c->path, (long long)at, (int)token, (long long)c->symbols);
 }
 
-/* Checks the tokens in the pages that are read for the mark anyway. This finds a wrong vocab when the file is
- * opened. */
-static enum err_code check_tokens(const struct corpus *c, const struct view *v, struct err *e)
+/* Checks the tokens in the pieces that the mark covers. This finds a wrong vocab when the file is opened. */
+static enum err_code check_tokens(const struct corpus *c, size_t size, struct err *e)
 {
-    const uint8_t *first = v->data + c->offset;
-    for (size_t i = 0; c->symbols < 1 << 16 && i < view_piece_count(v); i++) {
-        struct view piece = view_piece(v, i);
-        const uint8_t *p = piece.data < first ? first : piece.data;
-        for (; p < piece.data + piece.size; p += 2)
-            if (token_at(p) >= c->symbols)
-                return strange_token(c, (p - first) / 2, token_at(p), e);
+    const uint64_t first = (uint64_t)c->offset;
+    for (size_t i = 0; c->symbols < 1 << 16 && i < piece_count(size); i++) {
+        struct piece piece = piece_of(size, i);
+        const uint64_t skipped = piece.at < first ? first - piece.at : 0; /* the header */
+        CLEANUP(walk_close) struct walk w = walk_open(c, piece.at + skipped, piece.size - skipped);
+        while (!walk_is_over(&w)) {
+            if (walk_read(&w, e))
+                return e->code;
+            for (size_t at = 0; at < w.size; at += 2)
+                if (token_at(w.bytes + at) >= c->symbols)
+                    return strange_token(c, (int64_t)(w.at + at - first) / 2, token_at(w.bytes + at), e);
+        }
     }
     return ERR_OK;
 }
 
-static enum err_code number_tokens(struct corpus *c, const struct view *v, struct err *e)
+static enum err_code number_tokens(struct corpus *c, size_t size, struct err *e)
 {
     struct corpus_tokens where;
-    if (corpus_parse_tokens(&where, v->data, v->size, e))
+    uint8_t header[HEADER_BYTES];
+    if (fd_read_at(c->fd, header, size < sizeof(header) ? size : sizeof(header), 0, e) ||
+        corpus_parse_tokens(&where, header, size, e))
         return err_wrap(e, "%s", c->path);
     c->offset = (int64_t)where.offset;
     c->count = where.count;
-    return check_tokens(c, v, e);
+    return check_tokens(c, size, e);
 }
 
 enum err_code corpus_open_tokens(struct corpus *out, const char *path, int64_t symbols, struct err *e)
 {
-    CLEANUP(view_unmap) struct view v = {0};
+    size_t size;
     *out = (struct corpus){.width = 2, .symbols = symbols};
-    if (!map_file(out, path, &v, e) && !number_tokens(out, &v, e))
-        return ERR_OK;
-    corpus_release(out);
-    return e->code;
+    if (open_file(out, path, &size, e) || number_tokens(out, size, e)) {
+        corpus_release(out);
+        return e->code;
+    }
+    expect_windows(out, size);
+    return ERR_OK;
 }
 
 /* ---- reading */

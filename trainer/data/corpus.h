@@ -14,8 +14,8 @@
  * file as they are. Text by byte, and text by character in which every character is one byte, is read from
  * the file and numbered by a table. Only text with longer characters is kept decoded in memory, with 1 byte
  * for each character if there are at most 256 different ones, else with 2 or 4. Read-only after opening; any
- * thread. The file must not change while it is open: if it became shorter, the next read past its end returns
- * an error. */
+ * thread. The file must not change while it is opened and used: if it became shorter, the next read past its end
+ * returns an error. */
 
 struct corpus {
     char *path;
@@ -53,6 +53,7 @@ struct corpus_tokens {
     size_t offset;
     int64_t count;
 };
+/* bytes: at least the first 1024 of the file's `size`, if it has as many. */
 MUST_CHECK enum err_code corpus_parse_tokens(struct corpus_tokens *out, const uint8_t *bytes, size_t size,
                                              struct err *e);
 

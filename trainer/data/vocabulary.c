@@ -10,11 +10,17 @@
 #define SYMBOLS 0x110000 /* number of Unicode code points */
 #define JSON_LIMIT ((size_t)32 << 20)
 
+/* Returns the length of a character by its first byte; 0: no character begins with it. */
+static size_t utf8_length(unsigned char first)
+{
+    return first < 0x80 ? 1 : first >> 5 == 6 ? 2 : first >> 4 == 14 ? 3 : first >> 3 == 30 ? 4 : 0;
+}
+
 size_t utf8_decode(const char *text, size_t size, uint32_t *symbol)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     unsigned char first = (unsigned char)text[0];
-    size_t length = first < 0x80 ? 1 : first >> 5 == 6 ? 2 : first >> 4 == 14 ? 3 : first >> 3 == 30 ? 4 : 0;
+    size_t length = utf8_length(first);
     if (length < 2 || length > size) {
         *symbol = first;
         return length == 1 ? 1 : 0;
@@ -30,6 +36,16 @@ size_t utf8_decode(const char *text, size_t size, uint32_t *symbol)
     return value < least[length] || value >= SYMBOLS || (value >= 0xd800 && value < 0xe000) ? 0 : length;
 }
 
+size_t utf8_whole(const char *text, size_t size)
+{
+    for (size_t back = 1; back < 4 && back <= size; back++) {
+        unsigned char first = (unsigned char)text[size - back];
+        if (first >> 6 != 2) /* it begins a character, or is invalid */
+            return utf8_length(first) > back ? size - back : size;
+    }
+    return size;
+}
+
 size_t utf8_encode(uint32_t symbol, char out[4])
 {
     size_t length = symbol < 0x80 ? 1 : symbol < 0x800 ? 2 : symbol < 0x10000 ? 3 : 4;
@@ -40,24 +56,25 @@ size_t utf8_encode(uint32_t symbol, char out[4])
     return length;
 }
 
-/* Sets the bit of each code point in the text; `seen` has one bit for each code point. */
-static enum err_code mark_all(uint8_t *seen, const char *text, size_t size, const char *where, struct err *e)
+enum err_code vocabulary_mark(uint8_t *seen, const char *text, size_t size, uint64_t first, const char *where,
+                              struct err *e)
 {
     for (size_t at = 0; at < size;) {
         uint32_t symbol;
         size_t length = utf8_decode(text + at, size - at, &symbol);
         if (length == 0 || symbol == 0)
             return err_set(e, ERR_DATA_LOSS,
-                           "%s: byte %zu is %s: to train on any bytes, set train.data.symbols to byte", where,
-                           at, length ? "a NUL" : "not UTF-8");
+                           "%s: byte %llu is %s: to train on any bytes, set train.data.symbols to byte",
+                           where, (unsigned long long)(first + at), length ? "a NUL" : "not UTF-8");
         seen[symbol / 8] |= (uint8_t)(1 << symbol % 8);
         at += length;
     }
     return ERR_OK;
 }
 
-static void symbols_collect(struct vocabulary *v, const uint8_t *seen)
+void vocabulary_collect(struct vocabulary *v, const uint8_t *seen)
 {
+    *v = (struct vocabulary){.type = SYMBOL_CHARACTER};
     for (uint32_t i = 0; i < SYMBOLS / 8; i++)
         v->count += __builtin_popcount(seen[i]);
     v->symbols = xcalloc((size_t)v->count + 1, sizeof(*v->symbols));
@@ -70,16 +87,15 @@ static void symbols_collect(struct vocabulary *v, const uint8_t *seen)
 enum err_code vocabulary_scan(struct vocabulary *out, enum symbol_type type, const char *text, size_t size,
                               const char *where, struct err *e)
 {
-    struct vocabulary v = {.type = type};
-    *out = v;
+    *out = (struct vocabulary){.type = type};
     if (type == SYMBOL_BYTE) {
         out->count = 256;
         return ERR_OK;
     }
-    uint8_t *seen = xcalloc(SYMBOLS / 8, 1);
-    enum err_code code = mark_all(seen, text, size, where, e);
+    uint8_t *seen = xcalloc(VOCABULARY_SEEN, 1);
+    enum err_code code = vocabulary_mark(seen, text, size, 0, where, e);
     if (code == ERR_OK)
-        symbols_collect(out, seen);
+        vocabulary_collect(out, seen);
     free(seen);
     return code;
 }

@@ -23,6 +23,13 @@ struct vocabulary {
  * not UTF-8, or a NUL (`symbols: byte` takes such files); the message names the byte. */
 MUST_CHECK enum err_code vocabulary_scan(struct vocabulary *out, enum symbol_type type, const char *text,
                                          size_t size, const char *where, struct err *e);
+/* The same for the characters of a text that comes in pieces. seen: VOCABULARY_SEEN bytes, zero at first; each piece sets the bits
+ * of its code points. first: the byte of the text at which the piece begins. No piece but the last may end within a character
+ * (utf8_whole). */
+#define VOCABULARY_SEEN (0x110000 / 8)
+MUST_CHECK enum err_code vocabulary_mark(uint8_t *seen, const char *text, size_t size, uint64_t first,
+                                         const char *where, struct err *e);
+void vocabulary_collect(struct vocabulary *out, const uint8_t *seen);
 void vocabulary_release(struct vocabulary *v);
 
 /* Returns the number of a code point (or byte), or -1 if it is not in the vocabulary. */
@@ -43,6 +50,8 @@ MUST_CHECK enum err_code vocabulary_parse(struct vocabulary *out, const char *js
 /* Decodes one code point of UTF-8 at `text` and returns its length in bytes; size > 0. Returns 0 if the bytes
  * are not UTF-8 (overlong, a surrogate, or truncated). */
 size_t utf8_decode(const char *text, size_t size, uint32_t *symbol);
+/* Returns how many of these bytes come before a character that is cut off at their end. */
+size_t utf8_whole(const char *text, size_t size);
 size_t utf8_encode(uint32_t symbol, char out[4]);
 
 #endif

@@ -51,6 +51,24 @@ static void digests_stay_the_same_between_versions(void **state)
     assert_true(digest64(0, words, sizeof(words)) == 0xab90ac8d62ecdc90u);
 }
 
+/* A file is read in pieces: blocks, and a last piece of any size. */
+static void pieces_of_whole_blocks_give_the_same_digest(void **state)
+{
+    static uint32_t words[2500];
+    const char *bytes = (const char *)words;
+
+    (void)state;
+    for (uint32_t i = 0; i < 2500; i++)
+        words[i] = 0x85ebca6bu * i;
+    for (size_t size = 2 * 4 * DIGEST_BLOCK - 3; size < 2 * 4 * DIGEST_BLOCK + 6; size++) {
+        uint64_t digest = digest64_begin(7, size);
+        size_t at = 0;
+        for (; at + 4 * DIGEST_BLOCK <= size; at += 4 * DIGEST_BLOCK)
+            digest = digest64_add(digest, bytes + at, 4 * DIGEST_BLOCK);
+        assert_true(digest64_add(digest, bytes + at, size - at) == digest64(7, words, size));
+    }
+}
+
 /* A device computes the sums of blocks itself; the digest of these sums is the same. */
 static void sums_of_blocks_give_the_same_digest(void **state)
 {
@@ -80,6 +98,7 @@ int main(void)
         cmocka_unit_test(every_bit_changes_the_digest),
         cmocka_unit_test(order_and_size_change_the_digest),
         cmocka_unit_test(digests_stay_the_same_between_versions),
+        cmocka_unit_test(pieces_of_whole_blocks_give_the_same_digest),
         cmocka_unit_test(sums_of_blocks_give_the_same_digest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -73,6 +73,20 @@ static void bytes_are_their_own_numbers(void **state)
     vocabulary_release(&v);
 }
 
+/* A text that is cut anywhere: the character that the cut goes through is left to the next piece. */
+static void a_text_is_cut_before_a_character_that_is_not_whole(void **state)
+{
+    static const char text[] = "aé€𝄞a";
+    static const size_t ends[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 11};
+    (void)state;
+    for (size_t size = 0; size < sizeof(text); size++)
+        assert_int_equal(utf8_whole(text, size), ends[size]);
+    /* Invalid bytes are not left, because the next piece could not tell where they are. */
+    assert_int_equal(utf8_whole("a\xff", 2), 2);
+    assert_int_equal(utf8_whole("a\x80\x80\x80\x80", 5), 5);
+    assert_int_equal(utf8_whole("\xc3\x80\x80", 3), 3);
+}
+
 static void bytes_that_are_not_utf8_are_named(void **state)
 {
     static const struct {
@@ -142,6 +156,7 @@ int main(void)
         cmocka_unit_test(characters_are_numbered_in_rising_order),
         cmocka_unit_test(an_encoded_text_decodes_to_itself),
         cmocka_unit_test(bytes_are_their_own_numbers),
+        cmocka_unit_test(a_text_is_cut_before_a_character_that_is_not_whole),
         cmocka_unit_test(bytes_that_are_not_utf8_are_named),
         cmocka_unit_test(json_reads_back),
         cmocka_unit_test(invalid_vocab_json_is_refused),

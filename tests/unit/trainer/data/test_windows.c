@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/digest.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "trainer/data/corpus.h"
@@ -265,6 +266,182 @@ static void a_file_that_becomes_shorter(void **state)
     }
 }
 
+/* ---- a text that is longer than the blocks in which it is read */
+
+enum { BLOCK = 256 << 10, UNIT = 10 };
+
+/* The file that becomes shorter while it is opened: before which read of it, and how long it is then. */
+static struct {
+    const char *path; /* NULL: none */
+    int64_t size;
+    int reads;
+} shortened;
+
+static int reads_made, reads_before_advice; /* the second: -1 before posix_fadvise is called */
+
+int __wrap_posix_fadvise(int fd, off_t at, off_t size, int advice);
+int __wrap_posix_fadvise(int fd, off_t at, off_t size, int advice)
+{
+    (void)fd;
+    (void)at;
+    (void)size;
+    assert_int_equal(advice, POSIX_FADV_RANDOM);
+    reads_before_advice = reads_made;
+    return 0;
+}
+
+enum err_code __wrap_fd_read_at(int fd, void *out, size_t size, uint64_t at, struct err *e);
+enum err_code __real_fd_read_at(int fd, void *out, size_t size, uint64_t at, struct err *e);
+enum err_code __wrap_fd_read_at(int fd, void *out, size_t size, uint64_t at, struct err *e)
+{
+    reads_made++;
+    if (shortened.path && shortened.reads-- == 0)
+        assert_int_equal(truncate(shortened.path, shortened.size), 0);
+    return __real_fd_read_at(fd, out, size, at, e);
+}
+
+/* Fills a text of `size` bytes: `first` letters a, then characters of 1 to 4 bytes, then letters a. The caller frees. */
+static char *long_text(size_t first, size_t size)
+{
+    char *text = xmalloc(size);
+    memset(text, 'a', size);
+    for (size_t at = first; at + UNIT <= size; at += UNIT)
+        memcpy(text + at, "aé€𝄞", UNIT);
+    return text;
+}
+
+/* Blocks end after each byte of each character. The symbols are those of the text in one piece, and the mark is its digest. */
+static void characters_across_the_ends_of_blocks(void **state)
+{
+    const size_t size = 2 * BLOCK + 777;
+    (void)state;
+    for (size_t first = 0; first < UNIT; first++) {
+        CLEANUP(free_text) char *text = long_text(first, size);
+        CLEANUP(free_text) char *path = write_bytes("long.txt", text, size);
+        struct corpus c;
+        struct err e = {0};
+        int64_t i = 0;
+        assert_int_equal(corpus_open_text(&c, path, SYMBOL_CHARACTER, NULL, &e), ERR_OK);
+        assert_int_equal(c.symbols, 4);
+        assert_int_equal(c.mark.bytes, size);
+        assert_true(c.mark.digest == digest64(0, text, size));
+        for (size_t at = 0; at < size; i++) {
+            uint32_t symbol;
+            int32_t number;
+            at += utf8_decode(text + at, size - at, &symbol);
+            assert_int_equal(corpus_read(&c, i, 1, &number, &e), ERR_OK);
+            if (number != vocabulary_find(&c.vocabulary, symbol))
+                fail_msg("first %zu: symbol %lld has number %d", first, (long long)i, (int)number);
+        }
+        assert_int_equal(c.count, i);
+        corpus_release(&c);
+    }
+}
+
+static void long_text_refused(const char *path, const struct vocabulary *known, const char *says)
+{
+    struct corpus c;
+    struct err e = {0};
+    assert_int_equal(corpus_open_text(&c, path, SYMBOL_CHARACTER, known, &e), ERR_DATA_LOSS);
+    if (!strstr(e.msg, says))
+        fail_msg("'%s' is not in '%s'", says, e.msg);
+}
+
+static void invalid_bytes_across_the_ends_of_blocks_are_named(void **state)
+{
+    const size_t size = 2 * BLOCK + 777;
+    CLEANUP(free_text) char *text = long_text(0, size);
+    struct corpus known;
+    struct err e = {0};
+    (void)state;
+    CLEANUP(free_text) char *good = write_bytes("good-long.txt", text, size);
+    assert_int_equal(corpus_open_text(&known, good, SYMBOL_CHARACTER, NULL, &e), ERR_OK);
+    memset(text + BLOCK - 14, 'a', 30);      /* both ends are those of a character */
+    memcpy(text + BLOCK - 2, "\xf0\x9d", 2); /* the first half of a character */
+    CLEANUP(free_text) char *half = write_bytes("half.txt", text, size);
+    long_text_refused(half, NULL, "half.txt: byte 262142 is not UTF-8");
+    long_text_refused(half, &known.vocabulary, "half.txt: byte 262142 is not UTF-8");
+    memcpy(text + BLOCK - 2, "\x80\x80", 2); /* bytes that only follow others */
+    CLEANUP(free_text) char *lone = write_bytes("lone.txt", text, size);
+    long_text_refused(lone, NULL, "lone.txt: byte 262142 is not UTF-8");
+    memcpy(text + BLOCK - 2, "\xc3\xbf", 2);
+    CLEANUP(free_text) char *other = write_bytes("other.txt", text, size);
+    long_text_refused(other, &known.vocabulary,
+                      "other.txt: the character at byte 262142 does not occur in the training text");
+    memset(text, 'a', size);
+    text[size - 1] = '\xe2';
+    CLEANUP(free_text) char *end = write_bytes("end.txt", text, size);
+    long_text_refused(end, NULL, "end.txt: byte 525064 is not UTF-8");
+    corpus_release(&known);
+    /* One byte for each character: its numbers are not kept, and only checked. */
+    memset(text, 'a', size);
+    CLEANUP(free_text) char *letters = write_bytes("letters.txt", text, size);
+    assert_int_equal(corpus_open_text(&known, letters, SYMBOL_CHARACTER, NULL, &e), ERR_OK);
+    text[BLOCK] = 'b';
+    CLEANUP(free_text) char *letter = write_bytes("letter.txt", text, size);
+    long_text_refused(letter, &known.vocabulary,
+                      "letter.txt: byte 262144 (0x62) does not occur in the training text");
+    corpus_release(&known);
+}
+
+/* A file is cut by another program while this one reads it for its mark, then its vocabulary, then its numbers. */
+static void a_file_that_becomes_shorter_while_it_is_opened(void **state)
+{
+    const size_t size = 2 * BLOCK + 777;
+    CLEANUP(free_text) char *text = long_text(0, size);
+    (void)state;
+    for (int reads = 0; reads < 9; reads++) {
+        CLEANUP(free_text) char *path = write_bytes("cut.txt", text, size);
+        shortened.path = path;
+        shortened.size = 100;
+        shortened.reads = reads;
+        long_text_refused(path, NULL, "cut.txt: has no byte ");
+        shortened.path = NULL;
+    }
+    CLEANUP(free_text) char *tokens = write_bytes("cut.bin", text, size - 1);
+    struct train_spec s = spec_of(DATA_TOKENS, tokens, 4);
+    s.model.vocab = 1 << 15;
+    shortened.path = tokens;
+    shortened.reads = 3; /* the mark is taken: its header */
+    dataset_refused(&s, ERR_DATA_LOSS, "cut.bin: has no byte 100: truncated");
+    shortened.path = NULL;
+}
+
+/* Reads one after the other are those in which read-ahead helps. */
+static void only_windows_of_a_large_file_are_read_without_read_ahead(void **state)
+{
+    CLEANUP(free_text) char *path = write_bytes("ahead.bin", "\0\0", 2);
+    struct corpus c;
+    struct err e = {0};
+    (void)state;
+    for (int large = 0; large < 2; large++) {
+        assert_int_equal(truncate(path, (1 << 30) + 2 * large), 0);
+        reads_made = 0;
+        reads_before_advice = -1;
+        assert_int_equal(corpus_open_tokens(&c, path, 50257, &e), ERR_OK);
+        assert_true(reads_made > 512);
+        assert_int_equal(reads_before_advice, large ? reads_made : -1);
+        corpus_release(&c);
+    }
+}
+
+/* Snapshots hold the mark of a large file, too. */
+static void the_mark_of_a_large_file_stays_the_same(void **state)
+{
+    const off_t size = 65 << 20;
+    CLEANUP(free_text) char *path = write_bytes("mark.bin", "abcd", 4);
+    CLEANUP(close_fd) int fd = open(path, O_WRONLY | O_CLOEXEC);
+    struct corpus c;
+    struct err e = {0};
+    (void)state;
+    assert_int_equal(ftruncate(fd, size), 0);
+    assert_int_equal(pwrite(fd, "efgh", 4, size - 4), 4);
+    assert_int_equal(corpus_open_tokens(&c, path, 1 << 16, &e), ERR_OK);
+    assert_int_equal(c.mark.bytes, size);
+    assert_true(c.mark.digest == 0x7e8f7ff10f87ba11u);
+    corpus_release(&c);
+}
+
 static void unusable_files_are_refused(void **state)
 {
     CLEANUP(free_text) char *empty = write_text("empty.txt", "");
@@ -355,6 +532,11 @@ int main(void)
         cmocka_unit_test(an_invalid_token),
         cmocka_unit_test(an_invalid_token_in_a_large_file),
         cmocka_unit_test(a_file_that_becomes_shorter),
+        cmocka_unit_test(characters_across_the_ends_of_blocks),
+        cmocka_unit_test(invalid_bytes_across_the_ends_of_blocks_are_named),
+        cmocka_unit_test(a_file_that_becomes_shorter_while_it_is_opened),
+        cmocka_unit_test(only_windows_of_a_large_file_are_read_without_read_ahead),
+        cmocka_unit_test(the_mark_of_a_large_file_stays_the_same),
         cmocka_unit_test(unusable_files_are_refused),
         cmocka_unit_test(the_mark_depends_on_both_files),
     };
