@@ -353,10 +353,19 @@ static enum err_code commit_save_mark(struct store *s, struct err *e)
     return s->mark_file.fd >= 0 ? mark_write(&s->mark_file, &s->mark, e) : ERR_OK;
 }
 
+/* The caller repeats a failed commit now and then, on a thread that has other work. So only the first attempt waits for another
+ * process that holds the write lock. */
+static enum err_code commit_begin(struct store *s, struct err *e)
+{
+    const enum err_code code = db_step_done(s->statements[ST_BEGIN], "begin", e);
+    sqlite3_busy_timeout(s->db, code == ERR_UNAVAILABLE ? 0 : DB_BUSY_MS);
+    return code;
+}
+
 static enum err_code commit_list(struct store *s, const struct change *changes, size_t count, struct err *e)
 {
     /* A commit to a deleted file would succeed, but would be lost when this process ends. */
-    if (loss_check_moved(s, e) != ERR_OK || db_step_done(s->statements[ST_BEGIN], "begin", e) != ERR_OK)
+    if (loss_check_moved(s, e) != ERR_OK || commit_begin(s, e) != ERR_OK)
         return e->code;
     if (change_apply_all(s, changes, count, e) == ERR_OK) {
         (void)fault_hit(

@@ -41,7 +41,7 @@ enum err_code db_open(sqlite3 **out, const char *path, enum db_sync sync, struct
     if (rc != SQLITE_OK)
         return db_error(db, rc, e, path);
     sqlite3_extended_result_codes(db, 1);
-    sqlite3_busy_timeout(db, 2000);
+    sqlite3_busy_timeout(db, DB_BUSY_MS);
     /* sync first: a new file goes over to WAL in a synchronous way otherwise */
     if (db_exec(db, sync == DB_SYNC_FULL ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=OFF", e) !=
             ERR_OK ||

@@ -11,9 +11,11 @@
 /* One SQLite connection, set up as the project wants it, and SQLite's errors in our codes. Private to store/.
  */
 
+#define DB_BUSY_MS 2000 /* the wait for another connection's lock */
+
 enum db_sync { DB_SYNC_OFF, DB_SYNC_FULL };
 
-/* WAL, foreign keys, extended result codes, busy timeout 2 s; used by one thread at a time. */
+/* WAL, foreign keys, extended result codes, busy timeout DB_BUSY_MS; used by one thread at a time. */
 MUST_CHECK enum err_code db_open(sqlite3 **out, const char *path, enum db_sync sync, struct err *e);
 /* Opens for reading while the disk is full: nothing is written, not even the WAL's shared memory, so no other
  * connection can use the file meanwhile. The file must exist. */

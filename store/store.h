@@ -49,6 +49,7 @@ const uint8_t *store_card_key(const struct store *s);
 /* Applies the list in order in one transaction, then writes <dir>/ddp.mark. RESOURCE_EXHAUSTED (disk full,
  * input or output error) and UNAVAILABLE (another process holds the database's write lock): the caller must
  * not report the changes to anybody, and the next call must pass the same list, or one that begins with it.
+ * The first call waits for the write lock for up to 2 s; after UNAVAILABLE, the next calls do not wait.
  * DATA_LOSS: the database is damaged.
  * INTERNAL: the list contradicts what is stored; a bug. */
 MUST_CHECK enum err_code store_commit(struct store *s, const struct change *changes, size_t count,

@@ -24,8 +24,8 @@
  *
  * Failure modes:
  * - The commit fails because the disk is full or the database is locked. The changes and effects stay in
- *   service.out, and the commit is tried again every RETRY_MS. Until it succeeds, the core's deadlines do not
- *   run, calls that change state are refused, the newest facts of each agent are kept aside, and heartbeats
+ *   service.out, and only a timer tries the commit again, every RETRY_MS. Until it succeeds, the core's deadlines
+ *   do not run, calls that change state are refused, calls that read show the known state, the newest facts of each agent are kept aside, and heartbeats
  *   are still acknowledged, so that running jobs continue. A job whose submit is among the waiting changes is
  *   refused to its client at once and cancelled after the commit.
  * - The database is damaged (DATA_LOSS). No effect is released any more, and the program ends.
@@ -123,7 +123,7 @@ static void refuse_pending_submits(struct service *s)
 
 static void commit_on_retry(uv_timer_t *timer)
 {
-    commit_queue_flush(timer->data);
+    commit_queue_try(timer->data);
 }
 
 /* Retrying cannot help, and effects of uncommitted changes must not be released. The next start refuses to
@@ -195,6 +195,14 @@ static bool commit_resume_store(struct service *s)
 }
 
 void commit_queue_flush(struct service *s)
+{
+    /* Every attempt blocks the loop for as long as the disk takes, so only the timer repeats a commit that has failed: calls that
+     * read may come at any rate. */
+    if (!s->commit_blocked)
+        commit_queue_try(s);
+}
+
+void commit_queue_try(struct service *s)
 {
     struct err e = {0};
     if (s->damage.code != ERR_OK || (store_deferred(s->store) && !commit_resume_store(s)))

@@ -17,8 +17,10 @@ struct change *commit_queue_change(struct service *s, enum change_kind kind);
 /* Adds an event that belongs to no job, such as a failed backup; see `ddpctl events`. */
 void commit_queue_cluster_event(struct service *s, const char *what, const char *text);
 /* Commits the pending changes and releases their effects. Handlers that read call it first, so that no reply
- * shows a state that a crash could take back. */
+ * shows a state that a crash could take back. While commits fail it does nothing: reads then show the known state. */
 void commit_queue_flush(struct service *s);
+/* As commit_queue_flush, but also tries while commits fail. For the timer that repeats them, and for the end of the program. */
+void commit_queue_try(struct service *s);
 /* ERR_OK, or RESOURCE_EXHAUSTED while commits fail: then calls that change state are refused. */
 MUST_CHECK enum err_code commit_queue_accepts(const struct service *s, struct err *e);
 /* Whether the disk has room for a new job beside the records of running jobs. *bytes: what is left. */

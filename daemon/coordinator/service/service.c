@@ -302,7 +302,7 @@ enum err_code service_run(const struct service_options *options, struct err *e)
         if (s->damage.code == ERR_OK) {
             if (!s->commit_blocked) /* the progress since it was last saved */
                 core_save(s->core, service_now(), &s->out);
-            commit_queue_flush(s); /* includes events of the last calls' ends */
+            commit_queue_try(s); /* includes events of the last calls' ends */
             if (s->options->lifeline >= 0)
                 teller_finish(s->teller, TELL_MS);
         }

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "store/store_state.h"
 #include "store_test.h"
 
 static int commit_setup(void **state)
@@ -519,6 +520,37 @@ static void the_audit_log_is_bounded(void **state)
     store_close(s);
 }
 
+static int64_t busy_timeout(const struct store *s)
+{
+    struct err e = {0};
+    int64_t ms;
+    assert_int_equal(db_int(s->db, "PRAGMA busy_timeout", -1, &ms, &e), ERR_OK);
+    return ms;
+}
+
+/* The caller's loop repeats a failed commit and must not stand still each time. */
+static void only_the_first_commit_waits_for_a_lock(void **state)
+{
+    struct store *s = must_open(*state);
+    CLEANUP(free_text) char *path = xasprintf("%s/ddp.db", (char *)*state);
+    sqlite3 *other;
+    struct err e = {0};
+    struct event_record event = sample_event(0, "queued");
+    const struct change change = {.kind = CHANGE_EVENT, .event = &event};
+    assert_int_equal(db_open(&other, path, DB_SYNC_FULL, &e), ERR_OK);
+    assert_int_equal(db_exec(other, "BEGIN IMMEDIATE", &e), ERR_OK);
+    assert_int_equal(busy_timeout(s), DB_BUSY_MS);
+    assert_int_equal(store_commit(s, &change, 1, &e), ERR_UNAVAILABLE);
+    assert_int_equal(busy_timeout(s), 0);
+    assert_int_equal(store_commit(s, &change, 1, &e), ERR_UNAVAILABLE);
+    assert_int_equal(busy_timeout(s), 0);
+    assert_int_equal(db_exec(other, "ROLLBACK", &e), ERR_OK);
+    must_commit(s, &change, 1);
+    assert_int_equal(busy_timeout(s), DB_BUSY_MS);
+    db_close(&other);
+    store_close(s);
+}
+
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, commit_setup, commit_teardown)
 
 int main(void)
@@ -537,6 +569,7 @@ int main(void)
         TEST(events_are_paged_and_trimmed),
         TEST(users_are_found_by_name),
         TEST(the_audit_log_is_bounded),
+        TEST(only_the_first_commit_waits_for_a_lock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
