@@ -194,6 +194,20 @@ static bool commit_resume_store(struct service *s)
     return true;
 }
 
+/* Tells everybody what is durable now. */
+static void commit_announce(struct service *s, const struct core_out *done)
+{
+    /* Adds an event if a queue is over its limit. */
+    teller_committed(s->teller, done->changes, done->change_count);
+    /* Metrics are in another database and are deleted only when the job is durably gone, as are copies of its logs. */
+    for (size_t i = 0; i < done->change_count; i++)
+        if (done->changes[i].kind == CHANGE_JOB_FORGET) {
+            metrics_recorder_forget(s->recorder, done->changes[i].id);
+            log_tails_drop_job(s->log_tails, done->changes[i].id);
+        }
+    effects_run(s, done);
+}
+
 void commit_queue_flush(struct service *s)
 {
     /* Every attempt blocks the loop for as long as the disk takes, so only the timer repeats a commit that has failed: calls that
@@ -213,19 +227,13 @@ void commit_queue_try(struct service *s)
             commit_block(s, &e);
             return;
         }
-        teller_committed(s->teller, s->out.changes, s->out.change_count);
         stats_commit(&s->stats, clock_mono_ns() - start, s->out.change_count);
-        /* Metrics are in another database and are deleted only when the job is durably gone, as are copies of its logs. */
-        for (size_t i = 0; i < s->out.change_count; i++)
-            if (s->out.changes[i].kind == CHANGE_JOB_FORGET) {
-                metrics_recorder_forget(s->recorder, s->out.changes[i].id);
-                log_tails_drop_job(s->log_tails, s->out.changes[i].id);
-            }
     }
     if (s->out.change_count || s->out.effect_count) {
         struct core_out done = s->out;
-        s->out = s->spare; /* empty, with the arrays of an earlier turn */
-        effects_run(s, &done);
+        /* Empty, with the arrays of an earlier turn. What is added from here on belongs to the next commit. */
+        s->out = s->spare;
+        commit_announce(s, &done);
         core_out_clear(&done);
         s->spare = done;
     }

@@ -393,12 +393,16 @@ void teller_committed(struct teller *t, const struct change *changes, size_t cou
         if (!q)
             q = queue_add(t, changes[i].notice->hook, NULL);
         q->waiting++;
-        const int64_t keep = q->config ? HOOK_KEEPS : JOB_KEEPS;
-        if (q->waiting > keep + keep / 10)
-            queue_trim(t, q);
     }
-    if (any)
-        teller_arm(t, 0);
+    if (!any)
+        return;
+    /* After all are counted: the database has them all, and a trim counts there. */
+    for (size_t i = 0; i < t->count; i++) {
+        const int64_t keep = t->queues[i]->config ? HOOK_KEEPS : JOB_KEEPS;
+        if (t->queues[i]->waiting > keep + keep / 10)
+            queue_trim(t, t->queues[i]);
+    }
+    teller_arm(t, 0);
 }
 
 /* ---- the start and the end */

@@ -16,7 +16,7 @@ struct notice_record;
 struct teller;
 
 struct teller *teller_open(struct service *s);
-/* To be called after these changes were committed. */
+/* To be called after these changes were committed. May add an event, which belongs to the next commit. */
 void teller_committed(struct teller *t, const struct change *changes, size_t count);
 /* Runs the loop until every waiting notice has been tried, but at most this long. Used under `ddpctl run`, whose
  * cluster ends with this process. */
