@@ -256,8 +256,8 @@ enum err_code open_database(struct store *s, struct err *e)
         *e = reading;
         return e->code;
     }
-    log_error("disk_full",
-              "why=%s meaning=\"answering from the known records; nothing is written until there is space\"",
+    log_error(store_room(s) < STORE_ROOM_LEAST ? "disk_full" : "database_not_written",
+              "why=%s meaning=\"answering from the known records until the database can be written\"",
               LOG_Q(e->msg));
     return ERR_OK;
 }

@@ -86,7 +86,9 @@ void store_audit_free(struct audit_record *list, size_t count);
 MUST_CHECK enum err_code store_trim_audit(struct store *s, int64_t since_ms, int64_t keep, struct err *e);
 #define STORE_AUDIT_REFUSED "call_refused" /* audit_record.what of a refused call */
 
-/* Bytes that may still be written to the database's file system; INT64_MAX when unknown. */
+/* Bytes that may still be written to the database's file system; INT64_MAX when unknown. With less than STORE_ROOM_LEAST
+ * the disk counts as full: running jobs need that much for their records. */
+#define STORE_ROOM_LEAST (8 << 20)
 int64_t store_room(const struct store *s);
 
 /* The name of a file system that a store refuses, else NULL. magic: statfs.f_type. */

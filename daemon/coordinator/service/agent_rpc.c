@@ -160,7 +160,7 @@ static void session_wait_for_epoch(struct agent_session *x, const Ddp__V1__Hello
     const char *ours = store_cluster_id(x->service->store);
     if (!id_node_name(m->node) || (m->cluster_id[0] && strcmp(m->cluster_id, ours) != 0) ||
         m->epoch >= store_epoch(x->service->store)) {
-        rpc_call_fail_with(x->rpc, ERR_UNAVAILABLE, "the coordinator's disk is full: waiting for free space");
+        rpc_call_fail_with(x->rpc, ERR_UNAVAILABLE, "%s", x->service->obstacle_text);
         return;
     }
     agent_session_name(x, m->node);
@@ -173,7 +173,7 @@ void agent_sessions_redial(struct service *s)
     for (struct agent_session *x = s->session_list; x; x = x->next)
         if (x->waiting && !rpc_call_over(x->rpc))
             rpc_call_fail_with(x->rpc, ERR_UNAVAILABLE,
-                               "the coordinator's disk has free space again: reconnect");
+                               "the coordinator can write its database again: reconnect");
 }
 
 static void session_on_hello(struct agent_session *x, const Ddp__V1__Hello *m)
@@ -372,7 +372,7 @@ static void session_on_reports(struct agent_session *x, const Ddp__V1__Reports *
     x->service->stats.reports += m->n_reports;
     x->service->stats.reports_dropped += (uint64_t)m->dropped;
     if (commit_queue_accepts(x->service, &e) != ERR_OK)
-        return; /* progress is not durable: while the disk is full it may be out of date */
+        return; /* progress is not durable: while commits fail it may be out of date */
     CLEANUP(pool_release) struct pool pool = {0};
     struct metric_report *reports = pool_alloc(&pool, m->n_reports * sizeof *reports);
     struct core_event event = {.kind = CORE_REPORTS, .session = x->handle};

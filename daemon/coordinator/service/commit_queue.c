@@ -1,5 +1,6 @@
 #include "daemon/coordinator/service/commit_queue.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -23,31 +24,30 @@
  * turn, and no peer has been told anything that is not on disk.
  *
  * Failure modes:
- * - The commit fails because the disk is full or the database is locked. The changes and effects stay in
- *   service.out, and only a timer tries the commit again, every RETRY_MS. Until it succeeds, the core's deadlines
- *   do not run, calls that change state are refused, calls that read show the known state, the newest facts of each agent are kept aside, and heartbeats
- *   are still acknowledged, so that running jobs continue. A job whose submit is among the waiting changes is
- *   refused to its client at once and cancelled after the commit.
+ * - The commit fails because the disk is full or cannot be written, or another process has locked the database. The
+ *   changes and effects stay in service.out, and only a timer tries the commit again, every RETRY_MS. Until it
+ *   succeeds, the core's deadlines do not run, calls that change state are refused, calls that read show the known
+ *   state, the newest facts of each agent are kept aside, and heartbeats are still acknowledged, so that running jobs
+ *   continue. A job whose submit is among the waiting changes is refused to its client at once and cancelled after
+ *   the commit.
  * - The database is damaged (DATA_LOSS). No effect is released any more, and the program ends.
  * - Any other error is a bug or a broken disk. The process aborts, and the next start rebuilds memory from
  *   the database. */
 
 #define RETRY_MS 500
-#define ROOM_LEFT (8 << 20) /* bytes that new jobs must leave for the records of running jobs */
 
 enum err_code commit_queue_accepts(const struct service *s, struct err *e)
 {
     if (s->commit_blocked)
-        return err_set(e, ERR_RESOURCE_EXHAUSTED,
-                       "the coordinator's disk is full (%s): free some space and try again",
-                       s->options->state);
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "%s: %s", s->obstacle_text,
+                       s->obstacle == OBSTACLE_FULL ? "free some space and try again" : "try again later");
     return ERR_OK;
 }
 
 bool commit_queue_has_room(const struct service *s, int64_t *bytes)
 {
     *bytes = store_room(s->store);
-    return *bytes >= ROOM_LEFT;
+    return *bytes >= STORE_ROOM_LEAST;
 }
 
 /* While commits fail, acknowledgements of heartbeats are released at once: they renew leases, and a lease is
@@ -135,27 +135,63 @@ void commit_queue_damaged(struct service *s, const struct err *e)
     log_error("database_damaged", "why=%s", LOG_Q(e->msg));
     s->damage = *e;
     s->commit_blocked = true;
+    s->obstacle = OBSTACLE_OTHER;
+    snprintf(s->obstacle_text, sizeof s->obstacle_text, "the coordinator's database is damaged (%s)",
+             s->options->state);
     uv_timer_stop(&s->retry);
     service_stop(s, "the database is damaged");
+}
+
+/* A full disk is recognised by the room that is left, because SQLite reports read-only and broken disks with the same code. */
+static enum commit_obstacle obstacle_find(const struct service *s, const struct err *e)
+{
+    if (e->code == ERR_UNAVAILABLE)
+        return OBSTACLE_LOCKED;
+    return store_room(s->store) < STORE_ROOM_LEAST ? OBSTACLE_FULL : OBSTACLE_OTHER;
+}
+
+static void obstacle_note(struct service *s, const struct err *e)
+{
+    static const struct {
+        const char *event, *todo;
+    } logged[] = {
+        [OBSTACLE_FULL] = {"disk_full", "free space in the state directory"},
+        [OBSTACLE_LOCKED] = {"database_locked", "end the program that has opened ddp.db"},
+        [OBSTACLE_OTHER] = {"database_not_written", "look at the disk of the state directory"},
+    };
+    const enum commit_obstacle found = obstacle_find(s, e);
+    const char *state = s->options->state;
+    char *text = s->obstacle_text;
+    const size_t size = sizeof s->obstacle_text;
+
+    if (found == OBSTACLE_FULL)
+        snprintf(text, size, "the coordinator's disk is full (%s)", state);
+    else if (found == OBSTACLE_LOCKED)
+        snprintf(text, size, "another process has locked the coordinator's database (%s)", state);
+    else
+        snprintf(text, size, "the coordinator cannot write its database (%.80s: %.120s)", state, e->msg);
+    if (found == s->obstacle)
+        return;
+    s->obstacle = found;
+    log_error(logged[found].event, "pending=%zu why=%s todo=\"%s; new jobs are refused meanwhile\"",
+              s->out.change_count, LOG_Q(e->msg), logged[found].todo);
 }
 
 static void commit_block(struct service *s, const struct err *e)
 {
     s->stats.commit_failures++;
     s->stats.pending_changes = s->out.change_count;
-    if (s->commit_blocked && e->code != ERR_DATA_LOSS)
-        return;
     if (e->code == ERR_DATA_LOSS) {
         commit_queue_damaged(s, e);
         return;
     }
-    if (e->code != ERR_RESOURCE_EXHAUSTED && e->code != ERR_UNAVAILABLE) {
+    if (!s->commit_blocked && e->code != ERR_RESOURCE_EXHAUSTED && e->code != ERR_UNAVAILABLE) {
         log_error("commit_failed", "why=%s", LOG_Q(e->msg));
         abort(); /* memory is ahead of the database in an unknown way; the next start rebuilds it */
     }
-    log_error("disk_full",
-              "pending=%zu why=%s todo=\"free space in the state directory; new jobs are refused meanwhile\"",
-              s->out.change_count, LOG_Q(e->msg));
+    obstacle_note(s, e);
+    if (s->commit_blocked)
+        return;
     s->commit_blocked = true;
     refuse_pending_submits(s);
     uv_timer_start(&s->retry, commit_on_retry, RETRY_MS, RETRY_MS);
@@ -163,8 +199,10 @@ static void commit_block(struct service *s, const struct err *e)
 
 static void commit_unblock(struct service *s)
 {
-    log_info("disk_free_again", "committed=%zu", s->stats.pending_changes);
+    log_info(s->obstacle == OBSTACLE_FULL ? "disk_free_again" : "database_written_again", "committed=%zu",
+             s->stats.pending_changes);
     s->commit_blocked = false;
+    s->obstacle = OBSTACLE_NONE;
     s->stats.pending_changes = 0;
     uv_timer_stop(&s->retry);
     for (size_t i = 0; i < s->refused_count; i++)

@@ -21,7 +21,7 @@ void commit_queue_cluster_event(struct service *s, const char *what, const char 
 void commit_queue_flush(struct service *s);
 /* As commit_queue_flush, but also tries while commits fail. For the timer that repeats them, and for the end of the program. */
 void commit_queue_try(struct service *s);
-/* ERR_OK, or RESOURCE_EXHAUSTED while commits fail: then calls that change state are refused. */
+/* ERR_OK, or RESOURCE_EXHAUSTED while commits fail: then calls that change state are refused. The message names the cause. */
 MUST_CHECK enum err_code commit_queue_accepts(const struct service *s, struct err *e);
 /* Whether the disk has room for a new job beside the records of running jobs. *bytes: what is left. */
 bool commit_queue_has_room(const struct service *s, int64_t *bytes);

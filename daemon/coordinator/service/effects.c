@@ -283,7 +283,7 @@ static enum err_code welcome_send(struct service *s, struct agent_session *sessi
 void effects_welcome_waiting(struct service *s, struct agent_session *session)
 {
     if (welcome_send(s, session, store_epoch(s->store) - 1) == ERR_OK)
-        log_info("session_waits", "node=%s why=\"the disk is full\"", LOG_Q(session->node));
+        log_info("session_waits", "node=%s why=\"the new epoch is not durable yet\"", LOG_Q(session->node));
 }
 
 static void effect_welcome(struct service *s, struct agent_session *session)

@@ -56,8 +56,11 @@ struct service {
     /* commit_queue.c */
     struct core_out out;   /* decided, not yet durable */
     struct core_out spare; /* empty; keeps its arrays for the next turn */
-    bool commit_blocked;   /* the last commit failed: `out` waits until the disk accepts it */
-    bool told_low;         /* an event says that the disk has too little room for new jobs */
+    bool commit_blocked;   /* the last commit failed: `out` waits until a commit succeeds */
+    enum commit_obstacle { OBSTACLE_NONE, OBSTACLE_FULL, OBSTACLE_LOCKED, OBSTACLE_OTHER } obstacle;
+    char obstacle_text
+        [256];         /* while commit_blocked, for users: "the coordinator's disk is full (/var/lib/ddp)" */
+    bool told_low;     /* an event says that the disk has too little room for new jobs */
     struct err damage; /* not ERR_OK: the database is damaged, no effects are released, the program ends */
     int64_t *refused_submits; /* jobs in `out` whose clients were told that the submit failed */
     size_t refused_count, refused_cap;

@@ -46,10 +46,12 @@ char **status_notes(struct service *s)
     }
     if (s->commit_blocked) {
         CLEANUP(free_text)
-        char *text =
-            xasprintf("disk full at %s: nothing is written and new jobs are refused; running jobs continue",
-                      s->options->state);
-        notes = strv_append(notes, text);
+        char *text = s->obstacle == OBSTACLE_FULL ? xasprintf("disk full at %s", s->options->state)
+                                                  : xstrdup(s->obstacle_text);
+        CLEANUP(free_text)
+        char *note =
+            xasprintf("%s: nothing is written and new jobs are refused; running jobs continue", text);
+        notes = strv_append(notes, note);
     }
     if (s->backups && backups_problem(s->backups)) {
         CLEANUP(free_text)

@@ -152,7 +152,7 @@ void audit_event(struct service *s, struct rpc_call *rpc, const struct core_even
 static void refusals_on_minute_end(uv_timer_t *timer)
 {
     struct service *s = timer->data;
-    if (s->commit_blocked) { /* the disk is full: keep counting, write later */
+    if (s->commit_blocked) { /* keep counting, write later */
         uv_timer_start(&s->refusal_timer, refusals_on_minute_end, MINUTE_MS, 0);
         return;
     }

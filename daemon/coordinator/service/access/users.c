@@ -122,17 +122,16 @@ static void user_put_change(struct service *s, const struct user_record *user)
 }
 
 /* A token must not be shown before its hash is durable, so the reply waits for this commit. Returns false and
- * fails the call if the disk is full. The change then stays in the queue and takes effect later, but the new
+ * fails the call if the commit fails. The change then stays in the queue and takes effect later, but the new
  * token is lost, so the message says how to make another one. */
 static bool user_commit_now(struct service *s, struct rpc_call *rpc)
 {
     commit_queue_flush(s);
     if (s->commit_blocked)
-        rpc_call_fail_with(
-            rpc, ERR_RESOURCE_EXHAUSTED,
-            "the coordinator's disk is full (%s): the change takes effect when there is free space;"
-            " for a usable token, run `ddp-coordinator user token NAME` then",
-            s->options->state);
+        rpc_call_fail_with(rpc, ERR_RESOURCE_EXHAUSTED,
+                           "%s: the change takes effect when the database can be written again;"
+                           " for a usable token, run `ddp-coordinator user token NAME` then",
+                           s->obstacle_text);
     return !s->commit_blocked;
 }
 

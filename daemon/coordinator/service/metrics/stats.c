@@ -101,7 +101,7 @@ static void print_service(const struct stats *s, struct buf *out)
     metric_gauge(out, "ddp_log_copy_bytes", "Memory for copies of the newest output of workers.",
                  (double)s->log_copy_bytes);
     metric_gauge(out, "ddp_pending_changes",
-                 "Changes that could not be committed yet; above 0 the disk is full.",
+                 "Changes that could not be committed yet; above 0 the database cannot be written.",
                  (double)s->pending_changes);
     metric_gauge(out, "ddp_state_room_bytes", "Free bytes on the disk of the state directory.",
                  (double)s->room_bytes);
@@ -119,7 +119,8 @@ static void print_service(const struct stats *s, struct buf *out)
     metric_counter(out, "ddp_points_dropped_total", "Metric points that were dropped instead of written.",
                    s->points_dropped);
     metric_counter(out, "ddp_refused_calls_total",
-                   "Calls refused for lack of permission or because the disk is full.", s->refused_calls);
+                   "Calls refused for lack of permission or because the database cannot be written.",
+                   s->refused_calls);
     metric_head(out, "ddp_rpc_calls_total", "counter", "Accepted calls, by method.");
     for (size_t i = 0; i < s->method_count; i++)
         buf_printf(out, "ddp_rpc_calls_total{method=\"%s\"} %llu\n", s->methods[i].name,

@@ -1,6 +1,8 @@
 /* The queue of changes and effects while commits fail. */
 #include "tests/unit/base/check.h"
 
+#include <string.h>
+
 #include "base/mem.h"
 #include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/service_state.h"
@@ -8,7 +10,16 @@
 static struct service service;
 static struct service_options options = {.state = "/state"};
 static enum err_code commit_code; /* of each attempt */
+static const char *commit_text;
+static int64_t room;
 static int attempts;
+
+int64_t __wrap_store_room(const struct store *s);
+int64_t __wrap_store_room(const struct store *s)
+{
+    (void)s;
+    return room;
+}
 
 bool __wrap_store_deferred(const struct store *s);
 bool __wrap_store_deferred(const struct store *s)
@@ -22,7 +33,7 @@ enum err_code __wrap_store_commit(struct store *s, const struct change *changes,
 {
     (void)s, (void)changes, (void)count;
     attempts++;
-    return commit_code ? err_set(e, commit_code, "begin: database is locked (5)") : ERR_OK;
+    return commit_code ? err_set(e, commit_code, "%s", commit_text) : ERR_OK;
 }
 
 static int queue_setup(void **state)
@@ -33,6 +44,8 @@ static int queue_setup(void **state)
     uv_timer_init(&service.loop, &service.retry);
     service.retry.data = &service;
     commit_code = ERR_OK;
+    commit_text = "begin: database is locked (5)";
+    room = 1 << 30;
     attempts = 0;
     return 0;
 }
@@ -75,12 +88,38 @@ static void only_the_timer_repeats_a_failed_commit(void **state)
     assert_int_equal(attempts, 4);
 }
 
+static void expect_refusal(const char *wanted)
+{
+    struct err e = {0};
+    assert_int_equal(commit_queue_accepts(&service, &e), ERR_RESOURCE_EXHAUSTED);
+    assert_string_equal(e.msg, wanted);
+}
+
+static void a_refusal_names_the_cause_of_the_last_failure(void **state)
+{
+    (void)state;
+    queue_block(ERR_UNAVAILABLE);
+    expect_refusal("another process has locked the coordinator's database (/state): try again later");
+    commit_code = ERR_RESOURCE_EXHAUSTED;
+    commit_text = "commit: attempt to write a readonly database (8)";
+    commit_queue_try(&service);
+    expect_refusal("the coordinator cannot write its database (/state: commit: attempt to write a readonly "
+                   "database (8)): try again later");
+    room = 4096;
+    commit_queue_try(&service);
+    expect_refusal("the coordinator's disk is full (/state): free some space and try again");
+    commit_code = ERR_OK;
+    commit_queue_try(&service);
+    assert_false(service.commit_blocked);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, queue_setup, queue_teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(only_the_timer_repeats_a_failed_commit),
+        TEST(a_refusal_names_the_cause_of_the_last_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
