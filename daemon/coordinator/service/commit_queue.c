@@ -15,6 +15,7 @@
 #include "daemon/coordinator/service/metrics/stats.h"
 #include "daemon/coordinator/service/service_state.h"
 #include "daemon/coordinator/service/tell/teller.h"
+#include "daemon/coordinator/service/waiting_effects.h"
 
 /* Commit before effect.
  *
@@ -28,13 +29,14 @@
  *   changes and effects stay in service.out, and only a timer tries the commit again, every RETRY_MS. Until it
  *   succeeds, the core's deadlines do not run, calls that change state are refused, calls that read show the known
  *   state, the newest facts of each agent are kept aside, and heartbeats are still acknowledged, so that running jobs
- *   continue. A job whose submit is among the waiting changes is refused to its client at once and cancelled after
- *   the commit.
+ *   continue. Of effects that replace each other only the newest waits (waiting_effects.h). A job whose submit is among
+ *   the waiting changes is refused to its client at once and cancelled after the commit.
  * - The database is damaged (DATA_LOSS). No effect is released any more, and the program ends.
  * - Any other error is a bug or a broken disk. The process aborts, and the next start rebuilds memory from
  *   the database. */
 
 #define RETRY_MS 500
+#define EFFECTS_LEAST 1024 /* that wait before they are looked through */
 
 enum err_code commit_queue_accepts(const struct service *s, struct err *e)
 {
@@ -48,6 +50,16 @@ bool commit_queue_has_room(const struct service *s, int64_t *bytes)
 {
     *bytes = store_room(s->store);
     return *bytes >= STORE_ROOM_LEAST;
+}
+
+/* Agents and workers go on sending while commits fail, and many of their messages replace an earlier one. The queue may double
+ * before it is looked through again, so each effect costs little. */
+static void effects_bound(struct service *s)
+{
+    if (s->out.effect_count < s->thin_at)
+        return;
+    waiting_effects_thin(s, &s->out);
+    s->thin_at = 2 * s->out.effect_count > EFFECTS_LEAST ? 2 * s->out.effect_count : EFFECTS_LEAST;
 }
 
 /* While commits fail, acknowledgements of heartbeats are released at once: they renew leases, and a lease is
@@ -70,6 +82,7 @@ static void event_while_blocked(struct service *s, const struct core_event *even
     effects_run(s, &acks);
     core_out_release(&acks);
     core_out_release(&now);
+    effects_bound(s);
 }
 
 void commit_queue_event(struct service *s, const struct core_event *event)
@@ -193,6 +206,7 @@ static void commit_block(struct service *s, const struct err *e)
     if (s->commit_blocked)
         return;
     s->commit_blocked = true;
+    s->thin_at = EFFECTS_LEAST;
     refuse_pending_submits(s);
     uv_timer_start(&s->retry, commit_on_retry, RETRY_MS, RETRY_MS);
 }
@@ -268,6 +282,8 @@ void commit_queue_try(struct service *s)
         stats_commit(&s->stats, clock_mono_ns() - start, s->out.change_count);
     }
     if (s->out.change_count || s->out.effect_count) {
+        if (s->commit_blocked)
+            waiting_effects_thin(s, &s->out); /* each of them may walk all watches and logs */
         struct core_out done = s->out;
         /* Empty, with the arrays of an earlier turn. What is added from here on belongs to the next commit. */
         s->out = s->spare;

@@ -56,6 +56,7 @@ struct service {
     /* commit_queue.c */
     struct core_out out;   /* decided, not yet durable */
     struct core_out spare; /* empty; keeps its arrays for the next turn */
+    size_t thin_at;        /* with so many effects in `out`, those that are out of date are removed */
     bool commit_blocked;   /* the last commit failed: `out` waits until a commit succeeds */
     enum commit_obstacle { OBSTACLE_NONE, OBSTACLE_FULL, OBSTACLE_LOCKED, OBSTACLE_OTHER } obstacle;
     char obstacle_text

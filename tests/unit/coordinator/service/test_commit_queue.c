@@ -3,8 +3,10 @@
 
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/mem.h"
 #include "daemon/coordinator/service/commit_queue.h"
+#include "daemon/coordinator/service/effects.h"
 #include "daemon/coordinator/service/service_state.h"
 
 static struct service service;
@@ -36,6 +38,52 @@ enum err_code __wrap_store_commit(struct store *s, const struct change *changes,
     return commit_code ? err_set(e, commit_code, "%s", commit_text) : ERR_OK;
 }
 
+/* The handles of two open calls and a session, and of a call and a session that are gone. */
+enum { CALL_SUBMITTED = 1, CALL_WATCHING, CALL_GONE, SESSION, SESSION_GONE };
+
+static void add_effect(struct core_out *out, struct core_effect effect)
+{
+    out->effects = array_grow(out->effects, out->effect_count, &out->effect_cap, sizeof *out->effects);
+    out->effects[out->effect_count++] = effect;
+}
+
+/* The number of the event is in sequence. */
+void __wrap_core_event(struct core *core, const struct core_event *event, struct core_now now,
+                       struct core_out *out);
+void __wrap_core_event(struct core *core, const struct core_event *event, struct core_now now,
+                       struct core_out *out)
+{
+    const int64_t i = event->heartbeat.sequence;
+    (void)core, (void)now;
+    if (i == 0)
+        add_effect(out, (struct core_effect){.kind = EFFECT_REPLY, .call = CALL_SUBMITTED});
+    add_effect(out, (struct core_effect){.kind = EFFECT_JOB_CHANGED, .job = i % 2});
+    add_effect(out, (struct core_effect){.kind = EFFECT_NODE_CHANGED, .node = xstrdup(i % 3 ? "n1" : "n2")});
+    add_effect(out, (struct core_effect){.kind = EFFECT_ACK, .session = SESSION, .sequence = i});
+    add_effect(out, (struct core_effect){.kind = EFFECT_WATCH, .call = CALL_WATCHING, .generation = i});
+    add_effect(out, (struct core_effect){.kind = EFFECT_WATCH, .call = CALL_GONE, .generation = i});
+    add_effect(out, (struct core_effect){.kind = EFFECT_WISH, .session = SESSION, .node = xstrdup("n1")});
+    add_effect(out,
+               (struct core_effect){.kind = EFFECT_WISH, .session = SESSION_GONE, .node = xstrdup("n2")});
+}
+
+static struct buf done; /* the effects that were carried out, but for acknowledgements, which are counted */
+static int acknowledged;
+
+void __wrap_effects_run(struct service *s, const struct core_out *out);
+void __wrap_effects_run(struct service *s, const struct core_out *out)
+{
+    (void)s;
+    for (size_t i = 0; i < out->effect_count; i++) {
+        const struct core_effect *f = &out->effects[i];
+        if (f->kind == EFFECT_ACK)
+            acknowledged++;
+        else
+            buf_printf(&done, "%d/%d/%d/%d%s ", (int)f->kind, (int)(f->call + f->session), (int)f->job,
+                       (int)f->generation, f->node ? f->node : "");
+    }
+}
+
 static int queue_setup(void **state)
 {
     (void)state;
@@ -55,6 +103,9 @@ static int queue_teardown(void **state)
     (void)state;
     uv_close((uv_handle_t *)&service.retry, NULL);
     uv_run(&service.loop, UV_RUN_DEFAULT);
+    buf_release(&done);
+    handles_release(&service.calls);
+    handles_release(&service.sessions);
     core_out_release(&service.out);
     core_out_release(&service.spare);
     return uv_loop_close(&service.loop);
@@ -113,6 +164,30 @@ static void a_refusal_names_the_cause_of_the_last_failure(void **state)
     assert_false(service.commit_blocked);
 }
 
+static void what_waits_for_a_commit_stays_bounded(void **state)
+{
+    enum { EVENTS = 50000 };
+    static char peer;
+    (void)state;
+    handles_put(&service.calls, CALL_SUBMITTED, &peer);
+    handles_put(&service.calls, CALL_WATCHING, &peer);
+    handles_put(&service.sessions, SESSION, &peer);
+    queue_block(ERR_UNAVAILABLE);
+    for (int64_t i = 0; i < EVENTS; i++) {
+        commit_queue_event(&service, &(struct core_event){.heartbeat.sequence = i});
+        assert_int_equal(acknowledged, i + 1);
+        assert_in_range(service.out.effect_count, 1, 2000);
+    }
+    assert_int_equal(done.len, 0);
+    commit_code = ERR_OK;
+    commit_queue_try(&service);
+    CLEANUP(free_text)
+    char *wanted = xasprintf("%d/1/0/0 %d/0/0/0 %d/0/0/0n2 %d/0/1/0 %d/0/0/0n1 %d/2/0/49999 %d/4/0/0n1 ",
+                             EFFECT_REPLY, EFFECT_JOB_CHANGED, EFFECT_NODE_CHANGED, EFFECT_JOB_CHANGED,
+                             EFFECT_NODE_CHANGED, EFFECT_WATCH, EFFECT_WISH);
+    assert_string_equal(done.data, wanted);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, queue_setup, queue_teardown)
 
 int main(void)
@@ -120,6 +195,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(only_the_timer_repeats_a_failed_commit),
         TEST(a_refusal_names_the_cause_of_the_last_failure),
+        TEST(what_waits_for_a_commit_stays_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
