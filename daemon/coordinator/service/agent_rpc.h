@@ -19,14 +19,15 @@ struct agent_session {
     struct service *service;
     struct rpc_call *rpc;
     uint64_t handle;
-    char *node;       /* NULL before the hello */
-    bool welcomed;    /* the core has accepted the hello */
-    bool dates_logs;  /* the agent says when the bytes of a log were written */
-    bool greps_logs;  /* it can search logs */
-    size_t log_reads; /* that it serves, and some that have ended (logs/log_share.c) */
-    bool waiting;     /* the epoch is not durable yet (full disk): only the node's leases are renewed */
-    bool wish_due;    /* the newest wish has not been sent yet */
-    uint8_t *facts;   /* the newest facts, packed, while commits fail; NULL: none */
+    char *node;        /* NULL before the hello */
+    bool welcomed;     /* the core has accepted the hello */
+    bool dates_logs;   /* the agent says when the bytes of a log were written */
+    bool greps_logs;   /* it can search logs */
+    size_t log_reads;  /* that it serves, and some that have ended (logs/log_share.c) */
+    uint64_t log_full; /* the log_stream.pass that has found no room for one more read here */
+    bool waiting;      /* the epoch is not durable yet (full disk): only the node's leases are renewed */
+    bool wish_due;     /* the newest wish has not been sent yet */
+    uint8_t *facts;    /* the newest facts, packed, while commits fail; NULL: none */
     size_t facts_size;
     bool report_refused; /* a report could not be read, and that was logged */
     struct relay_offer relay;

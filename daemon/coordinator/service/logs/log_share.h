@@ -9,9 +9,16 @@
 
 struct agent_session;
 
-/* Makes room for one more read of the stream on the session's node. If the node serves as many reads as it can, the user
- * with the most reads there loses the newest stream that has some: it fails with RESOURCE_EXHAUSTED. Returns false if no
- * other user has more reads there than the stream's user would have. */
-bool log_share_make_room(const struct log_stream *x, struct agent_session *session);
+enum log_room {
+    LOG_ROOM_NOW,
+    LOG_ROOM_LATER, /* when data has come that is on its way to the stream */
+    LOG_ROOM_NONE,  /* the reads there belong to others, or wait for new output */
+};
+
+/* Makes room for one more read of the stream on the session's node. If the node serves as many reads as it can, a read of the
+ * same stream gives up its place until its piece was passed on. If there is none, the user with the most reads there loses the
+ * newest stream that has some: it fails with RESOURCE_EXHAUSTED. That needs another user who has more reads there than the
+ * stream's user would have. */
+enum log_room log_share_make_room(const struct log_stream *x, struct agent_session *session);
 
 #endif

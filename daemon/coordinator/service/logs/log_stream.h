@@ -16,6 +16,7 @@
  * thread. */
 
 struct service;
+struct agent_session;
 
 struct log_read {
     struct log_stream *stream;
@@ -60,6 +61,7 @@ struct log_stream {
     bool passed, told;               /* the client has received output; has received a note */
     bool incomplete;                 /* requested output is missing: the last message says so */
     size_t read_count, node_reads;   /* node_reads: log_share.c */
+    uint64_t pass;                   /* a new number for each look at the reads; see agent_session.log_full */
     int64_t ready_us, next_ready_us; /* output that was written until this time may be passed on */
     int rank;                        /* -1: all */
     bool follow, standard_out, standard_error;
@@ -80,6 +82,9 @@ struct log_stream {
 void log_stream_note(struct log_stream *x, int rank, int64_t generation, const char *note);
 bool log_stream_job_ended(const struct log_stream *x);
 void log_stream_drop_reads(struct log_stream *x); /* and tells the agents */
+/* If the read's piece has come and was not passed on yet: ends the read at the agent, so that another one can take its place.
+ * It is asked for again, from its offset, when its piece was passed on. */
+bool log_read_park(struct log_read *r, struct agent_session *session);
 
 /* log_sources.c */
 /* Where the client wants to continue: one place for each log, in any order. Only the size of a message limits their

@@ -35,7 +35,9 @@
  * - A new generation starts: with --follow, its reads are added (log_stream_open_generations). A spawn that
  *   outlives its generation writes to the same files, so a read of them continues.
  * - An agent sends more than it was asked for: the read ends, so that it cannot fill our memory.
- * - A node serves as many reads as it can: the user with the most of them loses some (log_share.h). */
+ * - A node serves as many reads as it can: the user with the most of them loses some (log_share.h). A call that needs more
+ *   reads than that for itself takes turns: a read whose piece has come ends at the agent, another one takes its place, and
+ *   the first one continues from its offset when its piece was passed on. */
 
 #define PIECE (64 * 1024)       /* most bytes of a log that are asked for at a time */
 #define LIVE_TICK_MS 150        /* more than an agent's pause between two looks at a log */
@@ -89,7 +91,7 @@ static size_t log_piece_size(const struct log_stream *x)
     return share > PIECE ? PIECE : share < PIECE_LEAST ? PIECE_LEAST : share;
 }
 
-static void log_read_ask_agent(struct agent_session *session, struct log_read *r, bool cancel)
+static bool log_read_ask_agent(struct agent_session *session, struct log_read *r, bool cancel)
 {
     struct err e = {0};
     Ddp__V1__LogRead read = DDP__V1__LOG_READ__INIT;
@@ -113,11 +115,22 @@ static void log_read_ask_agent(struct agent_session *session, struct log_read *r
     read.cancel = cancel;
     down.body_case = DDP__V1__AGENT_DOWN__BODY_LOG_READ;
     down.log_read = &read;
-    if (agent_session_send(session, &down, &e) == ERR_OK && !cancel) {
+    if (agent_session_send(session, &down, &e) != ERR_OK)
+        return false;
+    if (!cancel) {
         r->session = session->handle;
         r->got = 0;
         r->waits = !session->dates_logs; /* an older agent does not say that it waits */
     }
+    return true;
+}
+
+bool log_read_park(struct log_read *r, struct agent_session *session)
+{
+    if (r->got < r->piece || !log_piece_left(&r->held) || !log_read_ask_agent(session, r, true))
+        return false;
+    r->session = 0;
+    return true;
 }
 
 bool log_stream_job_ended(const struct log_stream *x)
@@ -152,6 +165,18 @@ static void log_stream_check_sessions(struct log_stream *x)
     x->nodes_changed = false;
 }
 
+/* Returns whether the read can be asked for now. */
+static bool log_read_find_room(struct log_read *r, struct agent_session *session)
+{
+    const enum log_room room = log_share_make_room(r->stream, session);
+    if (room == LOG_ROOM_NONE)
+        log_read_give_up(r, "already serves as many of your logs as it can; ask for one generation (-g N) or "
+                            "one rank (--rank R)");
+    else if (room == LOG_ROOM_LATER)
+        r->session = 0; /* the next chunk of the node leads here again */
+    return room == LOG_ROOM_NOW;
+}
+
 /* Asks for the next piece when the last one was passed on. */
 static void log_read_refill(struct log_read *r)
 {
@@ -168,10 +193,10 @@ static void log_read_refill(struct log_read *r)
     struct agent_session *session = log_read_find_session(r);
     if (session && *x->grep && !session->greps_logs)
         log_read_give_up(r, "runs an older ddp, which cannot search logs");
-    else if (session && r->session != session->handle && !log_share_make_room(x, session))
-        log_read_give_up(r, "already serves as many of your logs as it can");
-    else if (session)
+    else if (session && (r->session == session->handle || log_read_find_room(r, session)))
         log_read_ask_agent(session, r, false);
+    else if (session)
+        return;
     else if (!x->follow || log_stream_job_ended(x) || log_node_lost(x, r->node))
         log_read_take_copy(r);
     else
@@ -256,6 +281,7 @@ static void log_stream_pass(struct log_stream *x)
         x->passed = true;
         log_piece_pass(&r->held, bytes);
         if (!log_piece_left(&r->held)) {
+            x->pass = service_handle(x->service); /* the passed piece may have made room */
             log_read_refill(r);
             log_stream_tell_absent(x);
         }
@@ -310,6 +336,7 @@ static void log_stream_drop_ended(struct log_stream *x)
 
 static void log_stream_refill(struct log_stream *x)
 {
+    x->pass = service_handle(x->service);
     for (struct log_read *r = x->reads; r; r = r->next)
         log_read_refill(r);
     log_stream_tell_absent(x);

@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "daemon/coordinator/service/access/auth.h"
+#include "daemon/coordinator/service/access/identity.h"
 #include "daemon/coordinator/service/agent_rpc.h"
 #include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/logs/log_stream.h"
@@ -90,6 +91,14 @@ bool __wrap_caller_may_read(struct service *s, struct rpc_call *call, int64_t id
     return true;
 }
 
+const struct identity *__wrap_caller_identity(const struct rpc_call *call);
+const struct identity *__wrap_caller_identity(const struct rpc_call *call)
+{
+    static const struct identity ana = {.name = "ana"};
+    (void)call;
+    return &ana;
+}
+
 void __wrap_rpc_call_set_user(struct rpc_call *call, void *user);
 void __wrap_rpc_call_set_user(struct rpc_call *call, void *user)
 {
@@ -110,11 +119,100 @@ bool __wrap_rpc_call_over(const struct rpc_call *call)
     return call == over;
 }
 
+/* ---- an agent that answers, with files of which each byte was written at its own time */
+
+#define AGENT_READS 256 /* the most that an agent serves */
+
+static int64_t file_size; /* 0: this agent does not answer */
+static struct {
+    int64_t read, offset, left;
+} served[AGENT_READS];
+static size_t served_count;
+static bool agent_overloaded;
+/* what the client got */
+static int64_t client_bytes, client_date;
+static int client_notes;
+static bool client_ended, client_disorder, client_incomplete;
+
+static void agent_take(const Ddp__V1__LogRead *q)
+{
+    size_t i = 0;
+    while (i < served_count && served[i].read != q->read)
+        i++;
+    if (q->cancel) {
+        if (i < served_count)
+            served[i] = served[--served_count];
+        return;
+    }
+    if (i == AGENT_READS) {
+        agent_overloaded = true;
+        return;
+    }
+    served_count += i == served_count;
+    served[i].read = q->read;
+    served[i].offset = q->offset;
+    served[i].left = q->limit;
+}
+
+static void client_take(const Ddp__V1__LogData *m)
+{
+    client_notes += m->note[0] != 0;
+    client_incomplete |= m->incomplete;
+    client_bytes += (int64_t)m->data.len;
+    if (!m->data.len)
+        return;
+    client_disorder |= m->written_ms < client_date;
+    client_date = m->written_ms;
+}
+
+/* Sends a piece to each read. follow: the files are still written. Returns whether there was one to send. */
+static bool agent_turn(bool follow)
+{
+    bool sent = false;
+    for (size_t i = served_count; i-- > 0;) {
+        const int64_t rest = file_size - served[i].offset;
+        const int64_t size = rest < served[i].left ? rest : served[i].left;
+        const bool end = size < served[i].left;
+        if (!served[i].left)
+            continue; /* until the next piece is asked for */
+        Ddp__V1__LogChunk chunk = DDP__V1__LOG_CHUNK__INIT;
+        CLEANUP(free_text) char *data = xcalloc(1, (size_t)size + 1);
+        int64_t bytes = size, us = (served[i].offset + 1) * 1000;
+        chunk.read = served[i].read;
+        chunk.offset = served[i].offset;
+        chunk.data = (ProtobufCBinaryData){(size_t)size, (uint8_t *)data};
+        chunk.n_run_us = chunk.n_run_bytes = size > 0;
+        chunk.run_bytes = &bytes;
+        chunk.run_us = &us;
+        chunk.end = end && !follow;
+        chunk.waits = end && follow;
+        served[i].offset += size;
+        served[i].left = 0;
+        if (chunk.end)
+            served[i] = served[--served_count];
+        logs_chunk(&sessions[0], &chunk);
+        sent = true;
+    }
+    return sent;
+}
+
+/* Until nothing happens any more. */
+static void agent_answers(bool follow)
+{
+    do
+        logs_push(&service);
+    while (agent_turn(follow));
+}
+
 enum err_code __wrap_rpc_call_send(struct rpc_call *call, const void *message, struct err *e);
 enum err_code __wrap_rpc_call_send(struct rpc_call *call, const void *message, struct err *e)
 {
     const Ddp__V1__LogData *m = message;
-    if ((const char *)call != &client)
+    if (file_size && (const char *)call == &client)
+        client_take(m);
+    else if (file_size)
+        agent_take(((const Ddp__V1__AgentDown *)message)->log_read);
+    else if ((const char *)call != &client)
         asked++;
     else if (client_is_slow)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "the client reads slowly");
@@ -127,6 +225,7 @@ void __wrap_rpc_call_finish(struct rpc_call *call);
 void __wrap_rpc_call_finish(struct rpc_call *call)
 {
     (void)call;
+    client_ended = true;
     buf_puts(&passed, "end");
 }
 
@@ -194,9 +293,14 @@ static int logs_setup(void **state)
 {
     (void)state;
     service = (struct service){0};
+    uv_loop_init(&service.loop);
+    uv_timer_init(&service.loop, &service.logs_timer);
     job = (struct job_record){.generation = 1, .state = JOB_RUNNING};
     present = (struct records){0};
-    client_is_slow = false;
+    client_is_slow = client_ended = client_disorder = client_incomplete = agent_overloaded = false;
+    client_bytes = client_date = file_size = 0;
+    client_notes = 0;
+    served_count = 0;
     over = NULL;
     buf_release(&passed);
     passed = (struct buf){0};
@@ -213,7 +317,9 @@ static int logs_teardown(void **state)
     buf_release(&passed);
     handles_release(&service.reads);
     handles_release(&service.named_sessions);
-    return 0;
+    uv_close((uv_handle_t *)&service.logs_timer, NULL);
+    uv_run(&service.loop, UV_RUN_DEFAULT);
+    return uv_loop_close(&service.loop);
 }
 
 /* ---- the tests */
@@ -334,6 +440,50 @@ static void data_that_is_held_does_not_hide_the_end_of_a_session(void **state)
     assert_int_equal(x->reads->session, sessions[1].handle);
 }
 
+/* One node has more logs than its agent serves at a time. */
+#define NODE_LOGS (AGENT_READS + 60)
+
+static void open_node_logs(bool follow, int64_t size)
+{
+    open_session(0, "box1");
+    for (int i = 0; i < NODE_LOGS; i++)
+        add_rank(1, i, "box1", i + 1, 1, i);
+    file_size = size;
+    open_logs(follow, false);
+    agent_answers(follow);
+    assert_false(agent_overloaded);
+    assert_false(client_disorder);
+}
+
+static void expect_all_logs(int64_t size)
+{
+    open_node_logs(false, size);
+    assert_true(client_ended);
+    assert_int_equal(client_notes, 0);
+    assert_false(client_incomplete);
+    assert_int_equal(client_bytes, NODE_LOGS * size);
+}
+
+static void a_read_that_has_ended_leaves_its_place_to_another(void **state)
+{
+    (void)state;
+    expect_all_logs(5);
+}
+
+static void reads_of_long_logs_take_turns_at_a_node(void **state)
+{
+    (void)state;
+    expect_all_logs(120000); /* three pieces */
+}
+
+static void followers_of_too_many_logs_are_told(void **state)
+{
+    (void)state;
+    open_node_logs(true, 5);
+    assert_int_equal(served_count, AGENT_READS);
+    assert_int_equal(client_notes, NODE_LOGS - AGENT_READS);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, logs_setup, logs_teardown)
 
 int main(void)
@@ -343,6 +493,9 @@ int main(void)
         TEST(data_is_passed_in_the_order_of_its_dates),
         TEST(a_spawn_that_outlives_its_generation_has_one_read),
         TEST(data_that_is_held_does_not_hide_the_end_of_a_session),
+        TEST(a_read_that_has_ended_leaves_its_place_to_another),
+        TEST(reads_of_long_logs_take_turns_at_a_node),
+        TEST(followers_of_too_many_logs_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
