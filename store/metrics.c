@@ -1,5 +1,6 @@
 #include "store/metrics.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,17 +91,19 @@ static void metrics_release(struct metrics *m)
     db_close(&m->db);
 }
 
-/* Moves the log and index files, too: a new database must not find another database's log. */
-static void move_aside(const char *path, const char *why)
+/* Removes the log and index files, too: a new database must not find another database's log. */
+static enum err_code move_aside(const char *path, const char *why, struct err *e)
 {
     static const char *const suffixes[] = {"-wal", "-shm"};
     CLEANUP(free_text) char *bad = xasprintf("%s.bad", path);
-    (void)rename(path, bad);
+    if (rename(path, bad) != 0)
+        return err_sys(e, errno, "rename %s to %s", path, bad);
     for (size_t i = 0; i < ARRAY_LEN(suffixes); i++) {
         CLEANUP(free_text) char *side = xasprintf("%s%s", path, suffixes[i]);
         (void)unlink(side);
     }
     log_warn("metrics_moved_aside", "to=%s why=%s", LOG_Q(bad), LOG_Q(why));
+    return ERR_OK;
 }
 
 enum err_code metrics_open(struct metrics **out, const char *dir, struct err *e)
@@ -108,16 +111,29 @@ enum err_code metrics_open(struct metrics **out, const char *dir, struct err *e)
     struct metrics *m = xcalloc(1, sizeof *m);
     CLEANUP(free_text) char *path = xasprintf("%s/metrics.db", dir);
     if (open_at(m, path, e) != ERR_OK && (e->code == ERR_DATA_LOSS || e->code == ERR_INTERNAL)) {
+        CLEANUP(free_text) char *why = xstrdup(e->msg);
         metrics_release(m);
-        move_aside(path, e->msg);
-        e->code = ERR_OK;
-        (void)open_at(m, path, e);
+        if (move_aside(path, why, e) == ERR_OK)
+            (void)(open_at(m, path, e) == ERR_OK);
     }
     if (!m->statements[ST_COUNT - 1]) {
         metrics_close(m);
         return e->code;
     }
     *out = m;
+    return ERR_OK;
+}
+
+enum err_code metrics_replace(struct metrics **m, const char *dir, const char *why, struct err *e)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/metrics.db", dir);
+    const int64_t number = (*m)->number;
+    metrics_close(*m);
+    *m = NULL;
+    if (move_aside(path, why, e) != ERR_OK || metrics_open(m, dir, e) != ERR_OK)
+        return e->code;
+    if ((*m)->number < number)
+        (*m)->number = number; /* readers know it, and the clock may have been set back since */
     return ERR_OK;
 }
 

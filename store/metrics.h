@@ -9,7 +9,8 @@
 #include "base/worker/metric.h"
 
 /* The metrics that jobs reported, or that were read from their output: <dir>/metrics.db. It is separate from the durable state and not synced, so a power
- * cut may lose the last seconds. A point is one number of one rank at one step; a repeated step replaces it. Each
+ * cut may lose the last seconds or damage the file. Damage that is found later than in metrics_open makes the other functions fail with
+ * DATA_LOSS; metrics_replace then starts a new file. A point is one number of one rank at one step; a repeated step replaces it. Each
  * series (job, name, rank) keeps at most METRICS_SERIES_MAX points. If it has more, every second point is deleted:
  * the curve stays complete and becomes coarser. One thread at a time.
  *
@@ -36,6 +37,8 @@ struct metric_point {
 /* A file that is not a database is renamed to metrics.db.bad and replaced by a new one: lost metrics must not keep the
  * coordinator from starting. */
 MUST_CHECK enum err_code metrics_open(struct metrics **out, const char *dir, struct err *e);
+/* Likewise for a file that turned out to be damaged while it was in use. why: the error that said so. On an error *m is NULL. */
+MUST_CHECK enum err_code metrics_replace(struct metrics **m, const char *dir, const char *why, struct err *e);
 void metrics_close(struct metrics *m);
 
 /* Adds the points in one transaction: all, or on an error none. */

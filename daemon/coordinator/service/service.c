@@ -216,6 +216,14 @@ static void backups_on_failure(void *user, const char *why)
     commit_queue_cluster_event(user, "backup_failed", text);
 }
 
+static void metrics_on_damage(void *user, const char *why)
+{
+    CLEANUP(free_text)
+    char *text =
+        xasprintf("metrics.db was damaged and is now metrics.db.bad, the curves start anew: %s", why);
+    commit_queue_cluster_event(user, "metrics_damaged", text);
+}
+
 static void backups_start(struct service *s)
 {
     if (s->options->lifeline < 0) /* under `ddpctl run` nobody would restore them */
@@ -248,6 +256,7 @@ static enum err_code service_open(struct service *s, struct err *e)
     if ((s->options->metrics && http_open(&s->http, s->options->metrics, e) != ERR_OK) ||
         site_open(s, e) != ERR_OK)
         return e->code;
+    metrics_recorder_on_damage(s->recorder, metrics_on_damage, s);
     backups_start(s);
     s->teller = teller_open(s);
     return ERR_OK;

@@ -407,6 +407,41 @@ static void a_damaged_file_is_moved_aside(void **state)
     assert_true(file_exists(bad));
 }
 
+/* A power cut may leave pages that hold something else, while the first pages are well. */
+static void damage_middle_pages(const char *dir)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/metrics.db", dir);
+    CLEANUP(buf_release) struct buf file = {0};
+    struct err e = {0};
+    assert_int_equal(file_read(path, 64 << 20, &file, &e), ERR_OK);
+    assert_true(file.len > 20 * 4096);
+    memset(file.data + 5 * 4096, 0xa5, file.len - 5 * 4096); /* after the roots of the four trees */
+    assert_int_equal(file_write_atomic(path, file.data, file.len, 0600, &e), ERR_OK);
+}
+
+static void a_file_that_is_damaged_further_in_is_replaced(void **state)
+{
+    CLEANUP(free_text) char *bad = xasprintf("%s/metrics.db.bad", (char *)*state);
+    struct err e = {0};
+    struct metric_point *p;
+    struct metrics *m = must_open_metrics(*state);
+    add_curves(m, "loss", 8, 1000);
+    metrics_close(m);
+    damage_middle_pages(*state);
+    m = must_open_metrics(*state); /* reads none of these pages */
+    assert_false(file_exists(bad));
+    const struct metric_point next = {.job = 1, .step = 1000, .metric = {"loss", 1}};
+    assert_int_equal(metrics_append(m, &next, 1, &e), ERR_DATA_LOSS);
+    const int64_t number = metrics_newest(m);
+    assert_int_equal(metrics_replace(&m, *state, e.msg, &e), ERR_OK);
+    assert_true(file_exists(bad));
+    assert_true(metrics_newest(m) >= number); /* which readers know */
+    add_point(m, 1, "loss", 0, 1001, 1);
+    assert_int_equal(read_all(m, 1, "loss", 0, &p), 1);
+    free(p);
+    metrics_close(m);
+}
+
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, metrics_setup, metrics_teardown)
 
 int main(void)
@@ -420,6 +455,7 @@ int main(void)
         TEST(trimming_removes_the_oldest_jobs),
         TEST(usage_stays_apart_and_is_removed_first),
         TEST(a_damaged_file_is_moved_aside),
+        TEST(a_file_that_is_damaged_further_in_is_replaced),
         TEST(a_limit_counts_in_each_series),
         TEST(late_points_are_found_by_their_append),
         TEST(a_reported_metric_takes_the_place_of_the_captured_one),

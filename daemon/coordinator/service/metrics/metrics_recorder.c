@@ -19,7 +19,8 @@
  * answered before the next begins, so that the points of only one read are in memory, however many users ask.
  *
  * Metrics are not part of the durable state. If the database cannot be opened or written, the points are dropped and
- * counted, reads fail with the reason, and the coordinator continues. */
+ * counted, reads fail with the reason, and the coordinator continues. Damage to the file may be found only when a write or a read
+ * reaches it. A damaged file would fail each write that touches the damage, for all jobs, so a new one takes its place at once. */
 
 #define WRITE_EVERY_MS 500
 #define REPLY_POINTS 20000 /* about 800 KB, well below gRPC's limit for one message */
@@ -45,6 +46,7 @@ struct metrics_work {
     size_t forgotten_count, forgotten_cap;
     bool failed;
     struct err err;
+    char *damage; /* why the file was replaced; NULL: it was not */
 };
 
 struct metrics_recorder {
@@ -61,34 +63,63 @@ struct metrics_recorder {
     struct points_read read;  /* of `running`; call NULL: none */
     struct handles last_step; /* by step_key; reports without a step belong to the spawn's last step */
     uint64_t dropped;
+    metrics_damage_fn damaged; /* NULL: nobody is told */
+    void *damaged_user;
 };
 
 static void metrics_work_release(struct metrics_work *w)
 {
     free(w->points);
     free(w->forgotten);
+    free(w->damage);
     *w = (struct metrics_work){0};
 }
 
 /* ---- on the worker thread */
 
-static void recorder_run_work(struct metrics_recorder *r)
+/* Returns why the file is damaged; NULL: it is not, as far as this work has seen. */
+static const char *recorder_use_file(struct metrics_recorder *r)
 {
     struct metrics_work *w = &r->running;
     struct points_read *q = &r->read;
-    if (!r->metrics && metrics_open(&r->metrics, r->dir, &w->err) != ERR_OK) {
-        w->failed = q->failed = true;
-        q->err = w->err;
-        return;
-    }
     enum err_code code = metrics_append(r->metrics, w->points, w->point_count, &w->err);
     for (size_t i = 0; i < w->forgotten_count && code == ERR_OK; i++)
         code = metrics_forget(r->metrics, w->forgotten[i], &w->err);
     w->failed = code != ERR_OK;
-    if (!q->call)
-        return;
-    q->newest = metrics_newest(r->metrics);
-    q->failed = metrics_read(r->metrics, &q->query, &q->points, &q->count, &q->thinned, &q->err) != ERR_OK;
+    if (q->call) {
+        q->newest = metrics_newest(r->metrics);
+        q->failed =
+            metrics_read(r->metrics, &q->query, &q->points, &q->count, &q->thinned, &q->err) != ERR_OK;
+    }
+    if (code == ERR_DATA_LOSS)
+        return w->err.msg;
+    return q->call && q->failed && q->err.code == ERR_DATA_LOSS ? q->err.msg : NULL;
+}
+
+static void recorder_run_work(struct metrics_recorder *r)
+{
+    struct metrics_work *w = &r->running;
+    struct points_read *q = &r->read;
+    const char *why = NULL;
+    enum err_code code = ERR_OK;
+    if (!r->metrics)
+        code = metrics_open(&r->metrics, r->dir, &w->err);
+    if (code == ERR_OK)
+        why = recorder_use_file(r);
+    if (why) {
+        CLEANUP(free_text) char *damage = xstrdup(why);
+        free(q->points); /* of a read that did not fail; it is repeated, too */
+        q->points = NULL;
+        code = metrics_replace(&r->metrics, r->dir, damage, &w->err);
+        if (code == ERR_OK) { /* once: a disk that damages new files, too, must not keep the worker busy */
+            w->damage = steal(damage);
+            (void)recorder_use_file(r);
+        }
+    }
+    if (code != ERR_OK) {
+        w->failed = q->failed = true;
+        q->err = w->err;
+    }
 }
 
 static void recorder_on_worker(uv_work_t *req)
@@ -187,6 +218,8 @@ static void recorder_finish_work(struct metrics_recorder *r)
         if (!r->failing)
             log_warn("metrics_not_written", "points=%zu why=%s", w->point_count, LOG_Q(w->err.msg));
     }
+    if (w->damage && r->damaged && !(w->failed && r->failing)) /* else the disk damages each new file */
+        r->damaged(r->damaged_user, w->damage);
     r->failing = w->failed;
     if (r->read.call && r->read.failed)
         rpc_call_fail(r->read.call, &r->read.err);
@@ -271,6 +304,12 @@ enum err_code metrics_recorder_open(struct metrics_recorder **out, uv_loop_t *lo
     uv_unref((uv_handle_t *)&r->timer); /* does not keep the loop alive */
     *out = r;
     return ERR_OK;
+}
+
+void metrics_recorder_on_damage(struct metrics_recorder *r, metrics_damage_fn damaged, void *user)
+{
+    r->damaged = damaged;
+    r->damaged_user = user;
 }
 
 static int64_t report_step(struct metrics_recorder *r, const struct metric_report *report, int64_t job_step)

@@ -18,6 +18,9 @@ struct metrics_recorder;
 
 MUST_CHECK enum err_code metrics_recorder_open(struct metrics_recorder **out, uv_loop_t *loop,
                                                const char *dir, struct err *e);
+/* Calls `damaged` on the loop after a damaged metrics.db was moved aside and replaced; why: one line. */
+typedef void (*metrics_damage_fn)(void *user, const char *why);
+void metrics_recorder_on_damage(struct metrics_recorder *r, metrics_damage_fn damaged, void *user);
 /* Adds the metrics of the report's line. Leaves out metrics that are named like usage (sys.cpu), which only nodes
  * measure. job_step: the job's step. A report without a step gets it if its worker has reported no step since the
  * coordinator started. */

@@ -1,4 +1,4 @@
-/* The step of a report that has none: the last step of its worker, until its job is forgotten. */
+/* The step of a report that has none: the last step of its worker, until its job is forgotten. A damaged file is replaced. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -114,12 +114,58 @@ static void a_forgotten_job_leaves_no_steps(void **state)
     assert_int_equal(step_of(f, 3, "accuracy"), 7);
 }
 
+/* The first pages are well, so that the file can be opened. */
+static void damage_points(const char *dir)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/metrics.db", dir);
+    CLEANUP(buf_release) struct buf file = {0};
+    struct err e;
+    assert_int_equal(file_read(path, 64 << 20, &file, &e), ERR_OK);
+    assert_true(file.len > 10 * 4096);
+    memset(file.data + 5 * 4096, 0xa5, file.len - 5 * 4096);
+    assert_int_equal(file_write_atomic(path, file.data, file.len, 0600, &e), ERR_OK);
+}
+
+static void count_damage(void *user, const char *why)
+{
+    assert_non_null(strstr(why, "malformed"));
+    ++*(int *)user;
+}
+
+/* Otherwise nothing would be recorded again, of any job. */
+static void points_are_recorded_after_damage(void **state)
+{
+    struct fixture *f = *state;
+    struct err e;
+    int told = 0;
+    CLEANUP(free_text) char *bad = xasprintf("%s/metrics.db.bad", f->dir);
+    for (int step = 0; step < 2000; step++)
+        add_line(f, 1, 1, step, "loss");
+    write_all(f);
+    damage_points(f->dir);
+    assert_int_equal(uv_loop_init(&f->loop), 0);
+    assert_int_equal(metrics_recorder_open(&f->recorder, &f->loop, f->dir, &e), ERR_OK);
+    metrics_recorder_on_damage(f->recorder, count_damage, &told);
+    assert_false(file_exists(bad));
+    add_line(f, 1, 1, 2000, "loss");
+    run_later_than_the_next_write(f);
+    assert_int_equal(told, 1);
+    assert_int_equal(metrics_recorder_dropped(f->recorder), 0);
+    assert_true(file_exists(bad));
+    add_line(f, 2, 1, 5, "loss");
+    write_all(f);
+    assert_int_equal(told, 1);
+    assert_int_equal(step_of(f, 1, "loss"), 2000);
+    assert_int_equal(step_of(f, 2, "loss"), 5);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, open_recorder, close_recorder)
     const struct CMUnitTest tests[] = {
         CASE(a_report_without_a_step_belongs_to_the_last_one),
         CASE(a_forgotten_job_leaves_no_steps),
+        CASE(points_are_recorded_after_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
