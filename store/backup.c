@@ -163,10 +163,19 @@ enum err_code backup_make(const char *state, const char *to, struct err *e)
 
 /* ---- listing backups ---- */
 
+/* Backups of one cluster are ordered by their commits: the clock may have been wrong when some of them were made. The
+ * directory may also hold backups of a former cluster, whose commits have no relation to these. */
 static int backup_newer_first(const void *a, const void *b)
 {
     const struct backup *x = a, *y = b;
 
+    if (x->own != y->own)
+        return x->own ? -1 : 1;
+    const int cluster = strcmp(x->cluster_id, y->cluster_id);
+    if (cluster)
+        return cluster;
+    if (x->sequence != y->sequence)
+        return x->sequence > y->sequence ? -1 : 1;
     if (x->time_ms != y->time_ms)
         return x->time_ms > y->time_ms ? -1 : 1;
     return strcmp(y->path, x->path);
@@ -187,6 +196,7 @@ static bool backup_describe(const char *path, struct backup *out)
                            .sequence = content.sequence,
                            .jobs = content.jobs,
                            .last_job = content.last_job};
+    memcpy(out->cluster_id, content.cluster_id, ID_TEXT);
     return true;
 }
 
@@ -213,49 +223,84 @@ static bool backup_is_file(const char *path, const struct stat *file)
     return stat(path, &st) == 0 && st.st_dev == file->st_dev && st.st_ino == file->st_ino;
 }
 
-/* except: a file that is none of them; NULL: there is no such file. */
-static void backup_list_names(const char *dir, bool (*wanted)(const char *name), const struct stat *except,
-                              struct backup **out, size_t *count)
+/* except: a file that is none of them; NULL: there is no such file. The list is not sorted. */
+static enum err_code backup_list_names(const char *dir, bool (*wanted)(const char *name),
+                                       const struct stat *except, struct backup **out, size_t *count,
+                                       struct err *e)
 {
     struct backup *list = NULL;
-    size_t cap = 0;
+    struct dirent *entry = NULL;
+    size_t n = 0, cap = 0;
+    enum err_code code;
     DIR *d = opendir(dir);
 
+    *out = NULL;
     *count = 0;
-    for (struct dirent *entry = d ? readdir(d) : NULL; entry; entry = readdir(d)) {
+    if (!d)
+        return errno == ENOENT ? ERR_OK : err_sys(e, errno, "%s", dir);
+    while ((code = file_next_entry(d, dir, &entry, e)) == ERR_OK && entry) {
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, entry->d_name);
         if (!wanted(entry->d_name) || (except && backup_is_file(path, except)))
             continue;
-        list = array_grow(list, *count, &cap, sizeof *list);
-        if (!backup_describe(path, &list[*count]))
+        list = array_grow(list, n, &cap, sizeof *list);
+        if (!backup_describe(path, &list[n]))
             continue;
-        list[*count].automatic = backup_name_is_automatic(entry->d_name);
-        (*count)++;
+        list[n].automatic = backup_name_is_automatic(entry->d_name);
+        n++;
     }
-    if (d)
-        closedir(d);
-    if (*count)
-        qsort(list, *count, sizeof *list, backup_newer_first);
+    closedir(d);
+    if (code != ERR_OK) {
+        backups_free(list, n);
+        return code;
+    }
     *out = list;
+    *count = n;
+    return ERR_OK;
 }
 
-void backup_list(const char *dir, struct backup **out, size_t *count)
+/* The cluster of `state` comes first, if its mark can be read. */
+static void backup_sort(struct backup *list, size_t count, const char *state)
 {
-    backup_list_names(dir, backup_name_is_automatic, NULL, out, count);
+    struct mark mark = {0};
+    enum mark_state mark_state;
+    struct err ignored;
+    const bool known = mark_read(state, &mark, &mark_state, &ignored) == ERR_OK && mark_state == MARK_GOOD;
+
+    for (size_t i = 0; i < count; i++)
+        list[i].own = known && strcmp(list[i].cluster_id, mark.cluster_id) == 0;
+    if (count)
+        qsort(list, count, sizeof *list, backup_newer_first);
 }
 
-void backup_list_all(const char *dir, const char *state, struct backup **out, size_t *count)
+enum err_code backup_list(const char *dir, const char *state, struct backup **out, size_t *count,
+                          struct err *e)
+{
+    if (backup_list_names(dir, backup_name_is_automatic, NULL, out, count, e) != ERR_OK)
+        return e->code;
+    backup_sort(*out, *count, state);
+    return ERR_OK;
+}
+
+enum err_code backup_list_all(const char *dir, const char *state, struct backup **out, size_t *count,
+                              struct err *e)
 {
     CLEANUP(free_text) char *own = xasprintf("%s/ddp.db", state);
     struct stat st;
 
     /* The backup directory may be the state directory, whose ddp.db is the database itself and not a backup. */
-    backup_list_names(dir, backup_name_is_possible, stat(own, &st) == 0 ? &st : NULL, out, count);
+    if (backup_list_names(dir, backup_name_is_possible, stat(own, &st) == 0 ? &st : NULL, out, count, e) !=
+        ERR_OK)
+        return e->code;
+    backup_sort(*out, *count, state);
+    return ERR_OK;
 }
 
-void backup_list_rescued(const char *state, struct backup **out, size_t *count)
+enum err_code backup_list_rescued(const char *state, struct backup **out, size_t *count, struct err *e)
 {
-    backup_list_names(state, backup_name_is_rescued, NULL, out, count);
+    if (backup_list_names(state, backup_name_is_rescued, NULL, out, count, e) != ERR_OK)
+        return e->code;
+    backup_sort(*out, *count, state);
+    return ERR_OK;
 }
 
 void backups_free(struct backup *list, size_t count)
@@ -265,16 +310,31 @@ void backups_free(struct backup *list, size_t count)
     free(list);
 }
 
-enum err_code backup_prune(const char *dir, size_t keep, struct err *e)
+enum err_code backup_prune(const char *dir, size_t keep, const char *made, struct err *e)
 {
-    struct backup *list;
-    size_t count;
+    struct backup *list, newest;
+    size_t count, kept = 1; /* `made` */
     enum err_code code = ERR_OK;
 
-    backup_list(dir, &list, &count);
-    for (size_t i = keep; i < count && code == ERR_OK; i++)
+    if (!backup_describe(made, &newest))
+        return err_set(e, ERR_DATA_LOSS, "%s: cannot be read after it was made", made);
+    if (backup_list_names(dir, backup_name_is_automatic, NULL, &list, &count, e) != ERR_OK) {
+        free(newest.path);
+        return e->code;
+    }
+    /* Nothing is newer than `made`. A backup with more commits is from before a loss that nobody has noticed. */
+    for (size_t i = 0; i < count; i++)
+        list[i].own =
+            strcmp(list[i].cluster_id, newest.cluster_id) == 0 && list[i].sequence <= newest.sequence;
+    if (count)
+        qsort(list, count, sizeof *list, backup_newer_first);
+    for (size_t i = 0; i < count && code == ERR_OK; i++) {
+        if (strcmp(list[i].path, made) == 0 || kept++ < keep)
+            continue;
         if (unlink(list[i].path) != 0)
             code = err_sys(e, errno, "remove %s", list[i].path);
+    }
+    free(newest.path);
     backups_free(list, count);
     return code;
 }

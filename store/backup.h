@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/crypto/id.h"
 #include "base/err.h"
 
 /* Copies of a coordinator's database: one file each, without a log. Any thread; none of this needs the store.
@@ -14,7 +15,9 @@
 struct backup {
     char *path;
     bool automatic;  /* it has a name of backup_name */
-    int64_t time_ms; /* when it was made */
+    bool own;        /* it is of the cluster whose backups come first */
+    int64_t time_ms; /* when it was made, as the clock said then */
+    char cluster_id[ID_TEXT];
     int64_t sequence, jobs, last_job;
 };
 
@@ -24,15 +27,20 @@ char *backup_name(const char *dir);
  * goes to a temporary file beside `to`, which is synced, checked and renamed. DATA_LOSS: the database is
  * damaged or behind ddp.mark; such a copy is not kept. */
 MUST_CHECK enum err_code backup_make(const char *state, const char *to, struct err *e);
-/* The readable backups in dir with names that backup_name made, newest first; none if there is no such directory. */
-void backup_list(const char *dir, struct backup **out, size_t *count);
+/* The readable backups in dir with names that backup_name made, none if there is no such directory. Those of the cluster of `state`
+ * come first. The backups of each cluster are in order, that with the most commits first. */
+MUST_CHECK enum err_code backup_list(const char *dir, const char *state, struct backup **out, size_t *count,
+                                     struct err *e);
 /* Likewise, but also the backups to which a user gave another name. The database of `state` is not a backup. */
-void backup_list_all(const char *dir, const char *state, struct backup **out, size_t *count);
+MUST_CHECK enum err_code backup_list_all(const char *dir, const char *state, struct backup **out,
+                                         size_t *count, struct err *e);
 /* What was saved of databases that were deleted while in use, likewise. */
-void backup_list_rescued(const char *state, struct backup **out, size_t *count);
+MUST_CHECK enum err_code backup_list_rescued(const char *state, struct backup **out, size_t *count,
+                                             struct err *e);
 void backups_free(struct backup *list, size_t count);
-/* Removes the oldest backups of backup_list in dir until `keep` are left. */
-MUST_CHECK enum err_code backup_prune(const char *dir, size_t keep, struct err *e);
+/* Removes the oldest backups of backup_list in dir until `keep` are left. made: the newest one, which stays, whatever the clock
+ * says; its path begins with dir. */
+MUST_CHECK enum err_code backup_prune(const char *dir, size_t keep, const char *made, struct err *e);
 
 /* Replaces the database of a stopped coordinator by a copy (FAILED_PRECONDITION: it runs). The present
  * database is renamed, never removed. The loss is recorded as in store_loss, and the next epoch is above all

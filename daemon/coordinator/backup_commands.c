@@ -45,19 +45,25 @@ static void backups_put(const struct backup *list, size_t count, struct buf *out
 void restore_put_choices(const struct config *c, struct buf *out)
 {
     CLEANUP(free_text) char *dir = config_backup_dir(c);
-    struct backup *list, *rescued;
-    size_t count, rescues;
-    backup_list_all(dir, c->state, &list, &count);
-    backup_list_rescued(c->state, &rescued, &rescues);
+    struct backup *list = NULL, *rescued = NULL;
+    size_t count = 0, rescues = 0;
+    struct err e;
     buf_puts(out, "Possible causes: a damaged disk, a damaged write-ahead log (ddp.db-wal), a deleted file,"
                   " or an older copy in its place.\n"
                   "To continue, use the same --state or --config with one of these commands:\n");
+    /* A short list would offer an older backup as the newest. */
+    if (backup_list_rescued(c->state, &rescued, &rescues, &e) != ERR_OK)
+        buf_printf(out, "  The saved databases cannot be listed: %s\n", e.msg);
     /* First the commits that were saved from a deleted database: no backup is newer. */
     if (rescues)
         buf_puts(out, "  ddp-coordinator restore FILE     restores what was saved of a deleted database:\n");
     backups_put(rescued, rescues, out);
-    buf_printf(out, "  ddp-coordinator restore FILE     restores a backup; in %s:%s\n", dir,
-               count ? "" : " none");
+    if (backup_list_all(dir, c->state, &list, &count, &e) != ERR_OK)
+        buf_printf(out, "  ddp-coordinator restore FILE     restores a backup; they cannot be listed: %s\n",
+                   e.msg);
+    else
+        buf_printf(out, "  ddp-coordinator restore FILE     restores a backup; in %s:%s\n", dir,
+                   count ? "" : " none");
     backups_put(list, count, out);
     buf_puts(out, "  ddp-coordinator --accept-loss    continues without the missing commits\n");
     backups_free(list, count);

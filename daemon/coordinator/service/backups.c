@@ -32,7 +32,7 @@ static void backups_on_worker(uv_work_t *req)
 
     b->result = (struct err){0};
     if (backup_make(b->options.state, b->path, &b->result) == ERR_OK)
-        (void)(backup_prune(b->options.dir, (size_t)b->options.keep, &b->result) == ERR_OK);
+        (void)(backup_prune(b->options.dir, (size_t)b->options.keep, b->path, &b->result) == ERR_OK);
 }
 
 /* ---- on the loop */
@@ -94,15 +94,17 @@ static void backups_arm(struct backups *b, int64_t least)
 void backups_open(struct backups **out, uv_loop_t *loop, const struct backups_options *options)
 {
     struct backups *b = xcalloc(1, sizeof *b);
-    struct backup *list;
-    size_t count;
+    struct backup *list = NULL;
+    size_t count = 0;
+    struct err e;
 
     b->options = *options;
     b->loop = loop;
     uv_timer_init(loop, &b->timer);
     b->timer.data = b;
     uv_unref((uv_handle_t *)&b->timer);
-    backup_list(options->dir, &list, &count);
+    if (backup_list(options->dir, options->state, &list, &count, &e) != ERR_OK)
+        log_warn("backups_not_listed", "why=%s", LOG_Q(e.msg)); /* the first backup is made soon */
     b->newest_ms = count ? list[0].time_ms : 0;
     backups_free(list, count);
     if (options->every_ms)
@@ -112,7 +114,11 @@ void backups_open(struct backups **out, uv_loop_t *loop, const struct backups_op
 
 int64_t backups_age_ms(const struct backups *b)
 {
-    return b->newest_ms ? clock_wall_ms() - b->newest_ms : -1;
+    const int64_t age = clock_wall_ms() - b->newest_ms;
+
+    if (!b->newest_ms)
+        return -1;
+    return age > 0 ? age : 0; /* the clock was ahead when it was made */
 }
 
 uint64_t backups_failures(const struct backups *b)

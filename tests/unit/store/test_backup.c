@@ -79,7 +79,8 @@ static void backup_copies_a_running_store(void **state)
     insert_job(s, 6); /* the store can still commit */
     struct backup *list;
     size_t count;
-    backup_list(copies, &list, &count);
+    struct err e = {0};
+    assert_int_equal(backup_list(copies, dir, &list, &count, &e), ERR_OK);
     assert_int_equal(count, 1);
     assert_string_equal(list[0].path, to);
     assert_int_equal(list[0].jobs, 5);
@@ -199,23 +200,108 @@ static void prune_keeps_the_newest_backups(void **state)
     CLEANUP(free_text) char *named = xasprintf("%s/b/monday.db", (char *)*state);
     assert_int_equal(file_write_atomic(mine, "x", 1, 0600, &e), ERR_OK);
     must_back_up(*state, named);
-    assert_int_equal(backup_prune(dir, 2, &e), ERR_OK);
+    CLEANUP(free_text) char *made = xasprintf("%s/ddp-20260105T000000Z.db", dir);
+    assert_int_equal(backup_prune(dir, 2, made, &e), ERR_OK);
     struct backup *list;
     size_t count;
-    backup_list(dir, &list, &count);
+    assert_int_equal(backup_list(dir, *state, &list, &count, &e), ERR_OK);
     assert_int_equal(count, 2);
     assert_int_equal(list[0].jobs, 5);
     assert_int_equal(list[1].jobs, 4);
     assert_true(file_exists(mine));
     backups_free(list, count);
     /* A user's own backup is listed, and retention does not remove it. */
-    backup_list_all(dir, *state, &list, &count);
+    assert_int_equal(backup_list_all(dir, *state, &list, &count, &e), ERR_OK);
     assert_int_equal(count, 3);
     assert_string_equal(list[0].path, named);
     assert_false(list[0].automatic);
     assert_true(list[1].automatic);
     backups_free(list, count);
     store_close(s);
+}
+
+static void set_file_time(const char *path, time_t second)
+{
+    const struct timespec times[2] = {{second, 0}, {second, 0}};
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+/* The clock was ahead while the first backups were made. */
+static void a_new_backup_outlives_those_from_the_future(void **state)
+{
+    CLEANUP(free_text) char *dir = xasprintf("%s/b", (char *)*state);
+    struct store *s = must_open(*state);
+    struct err e = {0};
+    struct backup *list;
+    size_t count;
+    for (int i = 0; i < 3; i++) {
+        CLEANUP(free_text) char *to = xasprintf("%s/ddp-2099010%dT000000Z.db", dir, i + 1);
+        insert_job(s, i + 1);
+        must_back_up(*state, to);
+        set_file_time(to, 4000000000 + i);
+    }
+    for (int i = 3; i < 5; i++) {
+        CLEANUP(free_text) char *to = xasprintf("%s/ddp-2026010%dT000000Z.db", dir, i + 1);
+        insert_job(s, i + 1);
+        must_back_up(*state, to);
+        set_file_time(to, 1700000000 + i);
+        assert_int_equal(backup_prune(dir, 3, to, &e), ERR_OK);
+        assert_int_equal(backup_list(dir, *state, &list, &count, &e), ERR_OK);
+        assert_int_equal(count, 3);
+        assert_string_equal(list[0].path, to);
+        assert_int_equal(list[0].jobs, i + 1);
+        assert_int_equal(list[1].jobs, i);
+        backups_free(list, count);
+    }
+    store_close(s);
+}
+
+/* A new cluster begins with few commits. It may use the directory of an older one, or have lost commits unnoticed. */
+static void a_new_backup_outlives_those_with_more_commits(void **state)
+{
+    CLEANUP(free_text) char *dir = xasprintf("%s/b", (char *)*state);
+    CLEANUP(free_text) char *former = xasprintf("%s/former", (char *)*state);
+    CLEANUP(free_text) char *own = xasprintf("%s/own", (char *)*state);
+    CLEANUP(free_text) char *first = xasprintf("%s/ddp-20260101T000000Z.db", dir);
+    CLEANUP(free_text) char *second = xasprintf("%s/ddp-20260102T000000Z.db", dir);
+    CLEANUP(free_text) char *third = xasprintf("%s/ddp-20260103T000000Z.db", dir);
+    struct store *s = must_open(former), *t = must_open(own);
+    struct err e = {0};
+    struct backup *list;
+    size_t count;
+    for (int i = 0; i < 9; i++)
+        insert_job(s, i + 1);
+    must_back_up(former, first);
+    must_back_up(own, second);
+    insert_job(t, 1);
+    must_back_up(own, third);
+    assert_int_equal(backup_list(dir, own, &list, &count, &e), ERR_OK);
+    assert_int_equal(count, 3);
+    assert_string_equal(list[0].path, third);
+    assert_string_equal(list[2].path, first);
+    backups_free(list, count);
+    assert_int_equal(backup_prune(dir, 2, third, &e), ERR_OK);
+    assert_false(file_exists(first));
+    assert_true(file_exists(second));
+    assert_int_equal(backup_prune(dir, 1, second, &e), ERR_OK); /* as if the job had been lost */
+    assert_true(file_exists(second));
+    assert_false(file_exists(third));
+    store_close(s);
+    store_close(t);
+}
+
+static void a_directory_that_cannot_be_read_has_no_list(void **state)
+{
+    CLEANUP(free_text) char *missing = xasprintf("%s/none", (char *)*state);
+    CLEANUP(free_text) char *file = xasprintf("%s/file", (char *)*state);
+    struct err e = {0};
+    struct backup *list;
+    size_t count;
+    assert_int_equal(file_write_atomic(file, "x", 1, 0600, &e), ERR_OK);
+    assert_int_equal(backup_list(missing, *state, &list, &count, &e), ERR_OK);
+    assert_int_equal(count, 0);
+    assert_true(backup_list(file, *state, &list, &count, &e) != ERR_OK);
+    assert_non_null(strstr(e.msg, file));
 }
 
 /* A copy may have any name, also that of the database. Only the state's own database is not a copy. */
@@ -231,18 +317,20 @@ static void backups_with_any_name_are_listed(void **state)
     struct store *s = must_open(*state);
     struct backup *list;
     size_t count;
+    struct err e = {0};
     must_back_up(*state, same);
     must_back_up(*state, plain);
     must_back_up(*state, half);
     must_back_up(*state, aside);
     must_back_up(*state, beside);
     assert_int_equal(mkfifo(pipe, 0600), 0);
-    backup_list_all(dir, *state, &list, &count);
+    assert_int_equal(backup_list_all(dir, *state, &list, &count, &e), ERR_OK);
     assert_int_equal(count, 2);
     assert_true(strcmp(list[0].path, same) == 0 || strcmp(list[1].path, same) == 0);
     assert_true(strcmp(list[0].path, plain) == 0 || strcmp(list[1].path, plain) == 0);
     backups_free(list, count);
-    backup_list_all(*state, *state, &list, &count); /* the directory of the state */
+    assert_int_equal(backup_list_all(*state, *state, &list, &count, &e),
+                     ERR_OK); /* the directory of the state */
     assert_int_equal(count, 1);
     assert_string_equal(list[0].path, beside);
     backups_free(list, count);
@@ -260,6 +348,9 @@ int main(void)
         TEST(restore_refuses_files_that_are_not_backups),
         TEST(backup_refuses_a_database_that_lost_commits),
         TEST(prune_keeps_the_newest_backups),
+        TEST(a_new_backup_outlives_those_from_the_future),
+        TEST(a_new_backup_outlives_those_with_more_commits),
+        TEST(a_directory_that_cannot_be_read_has_no_list),
         TEST(backups_with_any_name_are_listed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
