@@ -82,7 +82,8 @@ MUST_CHECK enum err_code store_audit(struct store *s, int64_t since_ms, size_t l
 void store_audit_free(struct audit_record *list, size_t count);
 
 /* Retention: keeps the newest `keep` audit records that are not older than since_ms. Of these at most a tenth
- * are refused calls, so that refused calls cannot displace the records of changes. */
+ * are refused calls, so that refused calls cannot displace the records of changes. Callers with many records lose theirs first, so that
+ * no caller can displace the records of others. */
 MUST_CHECK enum err_code store_trim_audit(struct store *s, int64_t since_ms, int64_t keep, struct err *e);
 #define STORE_AUDIT_REFUSED "call_refused" /* audit_record.what of a refused call */
 

@@ -474,14 +474,19 @@ static void users_are_found_by_name(void **state)
     store_close(s);
 }
 
-static void write_audit(struct store *s, int64_t time_ms, const char *what)
+static void write_audit_of(struct store *s, int64_t time_ms, const char *who, const char *what)
 {
     struct audit_record r = {.time_ms = time_ms,
-                             .who = (char *)"ana",
+                             .who = (char *)(uintptr_t)who,
                              .origin = (char *)"10.0.0.7",
                              .what = (char *)(uintptr_t)what,
                              .text = (char *)"cancel job 12"};
     must_commit(s, &(struct change){.kind = CHANGE_AUDIT, .audit = &r}, 1);
+}
+
+static void write_audit(struct store *s, int64_t time_ms, const char *what)
+{
+    write_audit_of(s, time_ms, "ana", what);
 }
 
 static size_t count_audit(struct store *s, int64_t since_ms, const char *what)
@@ -551,6 +556,43 @@ static void only_the_first_commit_waits_for_a_lock(void **state)
     store_close(s);
 }
 
+static size_t count_audit_of(struct store *s, const char *who)
+{
+    struct err e = {0};
+    struct audit_record *list;
+    size_t count, found = 0;
+    assert_int_equal(store_audit(s, 0, 1000, &list, &count, &e), ERR_OK);
+    for (size_t i = 0; i < count; i++)
+        found += strcmp(list[i].who, who) == 0;
+    store_audit_free(list, count);
+    return found;
+}
+
+static void a_caller_cannot_displace_the_audit_lines_of_others(void **state)
+{
+    struct store *s = must_open(*state);
+    struct err e = {0};
+    struct audit_record *list;
+    size_t count;
+    for (int64_t i = 1; i <= 10; i++)
+        write_audit_of(s, i, "olga", "user_add");
+    for (int64_t i = 11; i <= 40; i++)
+        write_audit_of(s, i, "ben", "job_submit");
+    for (int64_t i = 41; i <= 140; i++)
+        write_audit_of(s, i, "ana", "job_hold");
+    assert_int_equal(store_trim_audit(s, 0, 140, &e), ERR_OK); /* all fit */
+    assert_int_equal(count_audit(s, 0, "job_hold"), 100);
+    assert_int_equal(store_trim_audit(s, 0, 60, &e), ERR_OK);
+    assert_int_equal(count_audit_of(s, "olga"), 10);
+    assert_int_equal(count_audit_of(s, "ben"), 25);
+    assert_int_equal(count_audit_of(s, "ana"), 25);
+    assert_int_equal(store_audit(s, 0, 1000, &list, &count, &e), ERR_OK);
+    assert_int_equal(list[10].time_ms, 16); /* each keeps its newest */
+    assert_int_equal(list[59].time_ms, 140);
+    store_audit_free(list, count);
+    store_close(s);
+}
+
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, commit_setup, commit_teardown)
 
 int main(void)
@@ -570,6 +612,7 @@ int main(void)
         TEST(users_are_found_by_name),
         TEST(the_audit_log_is_bounded),
         TEST(only_the_first_commit_waits_for_a_lock),
+        TEST(a_caller_cannot_displace_the_audit_lines_of_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,6 +129,7 @@ void audit_event(struct service *s, struct rpc_call *rpc, const struct core_even
     CLEANUP(buf_release) struct buf text = {0};
     struct core_event named = *event;
     named.who = caller_identity(rpc)->name;
+    const size_t changes = s->out.change_count;
     commit_queue_event(s, &named);
     const struct core_effect *answer = audit_core_reply(s, event->call);
     const struct identity *who = caller_identity(rpc);
@@ -137,8 +138,9 @@ void audit_event(struct service *s, struct rpc_call *rpc, const struct core_even
         audit_refused(s, who->name, who->origin, rpc_call_method(rpc)->name, answer->err.msg);
         return;
     }
-    /* A refused event changed nothing. A submit or a tune that was repeated after a lost reply already has its line. */
-    if (!answer || answer->err.code != ERR_OK ||
+    /* A refused event changed nothing, and so did the cancel of a job that has ended. A submit or a tune that was repeated after a
+     * lost reply already has its line. */
+    if (!answer || answer->err.code != ERR_OK || s->out.change_count == changes ||
         ((event->kind == CORE_SUBMIT || event->kind == CORE_TUNE) && answer->existed))
         return;
     const int64_t job = of_node ? 0 : answer->job;
