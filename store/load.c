@@ -3,8 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "store/db.h"
+#include "store/loss.h"
 #include "store/store_state.h"
 #include "store/tables.h"
 
@@ -160,13 +162,83 @@ void store_events_free(struct event_record *events, size_t count)
     free(events);
 }
 
-enum err_code store_trim_events(struct store *s, int64_t keep, struct err *e)
+/* ---- retention of events
+ *
+ * Only a job that got an event since the last trim can have too many, so the trim visits the events in the order of their ids, each once,
+ * and meta has the last one that it visited. It runs on the loop between other work, so it does a bounded part at a time. */
+
+#define TRIM_EVENTS 10000 /* visited at a time */
+#define TRIM_JOBS 256     /* of these events, likewise: of each job up to `keep` events are counted */
+
+struct event_trim {
+    int64_t jobs[TRIM_JOBS];
+    size_t count;
+    int64_t from, to; /* the events after `from`, up to `to`, are of these jobs */
+    int events;
+};
+
+static bool trim_add_job(struct event_trim *t, int64_t job)
+{
+    for (size_t i = 0; i < t->count; i++)
+        if (t->jobs[i] == job)
+            return true;
+    if (t->count == TRIM_JOBS)
+        return false;
+    t->jobs[t->count++] = job;
+    return true;
+}
+
+static enum err_code trim_find_jobs(struct store *s, struct event_trim *t, struct err *e)
 {
     CLEANUP(db_finalize) sqlite3_stmt *st = NULL;
-    const char *sql = "DELETE FROM event WHERE id IN (SELECT id FROM (SELECT id,row_number() OVER"
-                      " (PARTITION BY job ORDER BY id DESC) AS age FROM event) WHERE age>?1)";
-    if (db_prepare(s->db, sql, &st, e) != ERR_OK)
+    int rc;
+    if (db_int(s->db, META("events_trimmed"), 0, &t->from, e) != ERR_OK ||
+        db_prepare(s->db, "SELECT id,job FROM event WHERE id>?1 ORDER BY id LIMIT ?2", &st, e) != ERR_OK)
         return e->code;
-    sqlite3_bind_int64(st, 1, keep);
-    return db_step_done(st, "trim events", e);
+    t->to = t->from;
+    sqlite3_bind_int64(st, 1, t->from);
+    sqlite3_bind_int(st, 2, TRIM_EVENTS);
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW && trim_add_job(t, sqlite3_column_int64(st, 1))) {
+        t->to = sqlite3_column_int64(st, 0);
+        t->events++;
+    }
+    return rc == SQLITE_ROW || rc == SQLITE_DONE ? ERR_OK : db_error(s->db, rc, e, "event");
+}
+
+static enum err_code trim_delete_events(struct store *s, const struct event_trim *t, int64_t keep,
+                                        struct err *e)
+{
+    CLEANUP(db_finalize) sqlite3_stmt *st = NULL;
+    const char *sql = "DELETE FROM event WHERE job=?1 AND id<="
+                      "(SELECT id FROM event WHERE job=?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)";
+    if (db_prepare(s->db, sql, &st, e) != ERR_OK ||
+        db_step_done(s->statements[ST_BEGIN], "begin", e) != ERR_OK)
+        return e->code;
+    for (size_t i = 0; i < t->count; i++) {
+        sqlite3_bind_int64(st, 1, t->jobs[i]);
+        sqlite3_bind_int64(st, 2, keep);
+        if (db_step_done(st, "trim events", e) != ERR_OK)
+            return e->code;
+    }
+    if (loss_put(s, "events_trimmed", t->to, e) != ERR_OK)
+        return e->code;
+    return db_step_done(s->statements[ST_COMMIT], "commit", e);
+}
+
+enum err_code store_trim_events(struct store *s, int64_t keep, bool *more, struct err *e)
+{
+    struct event_trim t = {0};
+    struct err ignored;
+    *more = false;
+    if (trim_find_jobs(s, &t, e) != ERR_OK)
+        return e->code;
+    if (t.count == 0)
+        return ERR_OK;
+    if (trim_delete_events(s, &t, keep, e) != ERR_OK) {
+        if (!sqlite3_get_autocommit(s->db) && db_exec(s->db, "ROLLBACK", &ignored) != ERR_OK)
+            log_warn("trim_rollback", "why=%s", LOG_Q(ignored.msg));
+        return e->code;
+    }
+    *more = t.events == TRIM_EVENTS || t.count == TRIM_JOBS;
+    return ERR_OK;
 }

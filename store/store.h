@@ -69,8 +69,9 @@ MUST_CHECK enum err_code store_events(struct store *s, int64_t job, int64_t afte
                                       struct event_record **out, size_t *count, struct err *e);
 void store_events_free(struct event_record *events, size_t count);
 
-/* Retention: keeps the newest `keep` events of each job and of the cluster. */
-MUST_CHECK enum err_code store_trim_events(struct store *s, int64_t keep, struct err *e);
+/* Retention: keeps the newest `keep` events of each job and of the cluster. A call does a bounded part of the work. *more: the next
+ * call continues it. */
+MUST_CHECK enum err_code store_trim_events(struct store *s, int64_t keep, bool *more, struct err *e);
 
 /* All users, by name. *out is one array; release with store_users_free. */
 MUST_CHECK enum err_code store_users(struct store *s, struct user_record **out, size_t *count, struct err *e);

@@ -28,6 +28,7 @@
 #define PUBLISH_MS 1000 /* the age at which the page of metrics is renewed */
 #define TRIM_FIRST_MS (60 * 1000)
 #define TRIM_EVERY_MS (3600 * 1000)
+#define TRIM_NEXT_MS 100  /* between the parts of one trim */
 #define EVENTS_KEPT 10000 /* for each job, and for the cluster */
 /* libuv's clock stops while the machine is suspended, but deadlines are in boot time, so the loop looks at
  * least this often. */
@@ -56,9 +57,14 @@ static void loop_on_trim(uv_timer_t *timer)
 {
     struct service *s = timer->data;
     struct err e = {0};
-    if (!s->commit_blocked && store_trim_events(s->store, EVENTS_KEPT, &e) != ERR_OK)
+    bool more = false;
+    if (s->commit_blocked)
+        return;
+    if (store_trim_events(s->store, EVENTS_KEPT, &more, &e) != ERR_OK)
         log_warn("events_not_trimmed", "why=%s", LOG_Q(e.msg));
-    if (!s->commit_blocked)
+    if (more) /* after other work of the loop */
+        uv_timer_start(&s->trim, loop_on_trim, TRIM_NEXT_MS, TRIM_EVERY_MS);
+    else
         audit_trim(s);
 }
 

@@ -433,10 +433,68 @@ static void events_are_paged_and_trimmed(void **state)
     store_events_free(events, count);
     assert_int_equal(store_events(s, 1, newest, 3, &events, &count, &e), ERR_OK);
     assert_int_equal(count, 0);
-    assert_int_equal(store_trim_events(s, 4, &e), ERR_OK);
+    bool more = true;
+    assert_int_equal(store_trim_events(s, 4, &more, &e), ERR_OK);
+    assert_false(more);
     for (int64_t job = 0; job < 2; job++) {
         assert_int_equal(store_events(s, job, 0, 100, &events, &count, &e), ERR_OK);
         assert_int_equal(count, 4);
+        store_events_free(events, count);
+    }
+    store_close(s);
+}
+
+static void add_events(struct store *s, int jobs, int each)
+{
+    const size_t count = (size_t)jobs * (size_t)each;
+    struct change *changes = xcalloc(count, sizeof *changes);
+    struct event_record *events = xcalloc(count, sizeof *events);
+    for (size_t i = 0; i < count; i++) {
+        events[i] = sample_event((int64_t)i / each + 1, "x");
+        changes[i] = (struct change){.kind = CHANGE_EVENT, .event = &events[i]};
+    }
+    must_commit(s, changes, count);
+    free(changes);
+    free(events);
+}
+
+static int trim_all_events(struct store *s, int64_t keep)
+{
+    struct err e = {0};
+    bool more = true;
+    int calls = 0;
+    for (; more; calls++)
+        if (store_trim_events(s, keep, &more, &e) != ERR_OK)
+            fail_msg("%s", e.msg);
+    return calls;
+}
+
+/* The loop waits for each call, so none of them may visit all events. */
+static void events_are_trimmed_in_parts(void **state)
+{
+    enum { JOBS = 600, EACH = 25 };
+    struct store *s = must_open(*state);
+    struct err e = {0};
+    struct event_record *events;
+    size_t count;
+    for (int id = 1; id <= JOBS; id++)
+        insert_job(s, id);
+    add_events(s, JOBS, EACH);
+    assert_true(trim_all_events(s, 20) > 2);
+    for (int64_t job = 1; job <= JOBS; job++) {
+        assert_int_equal(store_events(s, job, 0, 100, &events, &count, &e), ERR_OK);
+        assert_int_equal(count, 20);
+        store_events_free(events, count);
+    }
+    /* Visited events are not visited again, also by the next process. The mark of that is a smaller limit that has no effect. */
+    store_close(s);
+    s = must_open(*state);
+    struct event_record mine = sample_event(7, "new");
+    must_commit(s, &(struct change){.kind = CHANGE_EVENT, .event = &mine}, 1);
+    assert_int_equal(trim_all_events(s, 10), 1);
+    for (int64_t job = 6; job <= 8; job++) {
+        assert_int_equal(store_events(s, job, 0, 100, &events, &count, &e), ERR_OK);
+        assert_int_equal(count, job == 7 ? 10 : 20);
         store_events_free(events, count);
     }
     store_close(s);
@@ -609,6 +667,7 @@ int main(void)
         TEST(load_keeps_the_last_two_errors_of_finished_jobs),
         TEST(a_spawn_in_two_generations_is_loaded_once),
         TEST(events_are_paged_and_trimmed),
+        TEST(events_are_trimmed_in_parts),
         TEST(users_are_found_by_name),
         TEST(the_audit_log_is_bounded),
         TEST(only_the_first_commit_waits_for_a_lock),
