@@ -104,6 +104,8 @@ struct records {
     int64_t gap_from, gap_to; /* ids that were assigned by a lost database: see adopt.c; 0: none */
     int64_t *removed;         /* ids of the gap whose jobs nodes have returned and retention has removed */
     size_t removed_count;
+    int64_t
+        clock_ms; /* the wall time that a coordinator last trusted, at most an hour before it ended; 0: not known */
 };
 void records_release(struct records *r);
 

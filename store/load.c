@@ -60,7 +60,8 @@ static enum err_code load_next_job(struct store *s, struct records *out, struct 
         db_int(s->db, META("gap_to"), 0, &out->gap_to, e) != ERR_OK)
         return e->code;
     int64_t age;
-    if (db_int(s->db, META("restored"), RECORDS_NEW, &age, e) != ERR_OK)
+    if (db_int(s->db, META("restored"), RECORDS_NEW, &age, e) != ERR_OK ||
+        db_int(s->db, META("clock_ms"), 0, &out->clock_ms, e) != ERR_OK)
         return e->code;
     out->age = (enum records_age)age;
     if (s->loss.last_job && out->gap_to <= s->loss.last_job)

@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "daemon/coordinator/core/cards/adopt.h"
 #include "daemon/coordinator/core/cards/card.h"
+#include "daemon/coordinator/core/clock_doubt.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/facts.h"
 #include "daemon/coordinator/core/failure/stall.h"
@@ -314,6 +315,11 @@ void core_save(struct core *core, struct core_now now, struct core_out *out)
     core->out = out;
     progress_tick(core);
     core->out = NULL;
+}
+
+bool core_holds_ages(const struct core *core, struct core_now now)
+{
+    return clock_doubt_holds(core, now);
 }
 
 int64_t core_next_deadline(const struct core *core)

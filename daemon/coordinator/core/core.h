@@ -76,6 +76,8 @@ void core_event(struct core *core, const struct core_event *event, struct core_n
 void core_tick(struct core *core, struct core_now now, struct core_out *out);
 /* Makes pending progress durable at once. Called before a clean end. */
 void core_save(struct core *core, struct core_now now, struct core_out *out);
+/* Whether nothing may be removed because of its age now: the wall clock may be ahead (clock_doubt.h). */
+bool core_holds_ages(const struct core *core, struct core_now now);
 int64_t core_next_deadline(const struct core *core); /* boot ms; INT64_MAX: none */
 
 /* Returns the spawn that a worker's token belongs to, or NULL; compares few hashes (token_table.h). A spawn keeps its token for

@@ -11,6 +11,7 @@
 #include "base/job/tell.h"
 #include "base/mem.h"
 #include "daemon/coordinator/core/cards/card.h"
+#include "daemon/coordinator/core/clock_doubt.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/failure/fault_cost.h"
 #include "daemon/coordinator/core/failure/stall.h"
@@ -536,8 +537,10 @@ static int64_t oldest_end_kept(const struct core *core)
 
 static bool job_is_expired(const struct core *core, const struct job *job, int64_t oldest)
 {
-    return job_finished(job) &&
-           (core->now.wall_ms - job->r.ended_ms >= core->config.retain_jobs_ms || job->r.ended_ms < oldest);
+    const bool old = core->now.wall_ms - job->r.ended_ms >= core->config.retain_jobs_ms &&
+                     !clock_doubt_holds(core, core->now);
+
+    return job_finished(job) && (old || job->r.ended_ms < oldest);
 }
 
 bool jobs_needed_by(const struct core *core, const struct job *job, struct buf *why)
@@ -570,6 +573,7 @@ void jobs_retain(struct core *core)
 {
     int64_t oldest = oldest_end_kept(core);
 
+    clock_doubt_check(core);
     core->retain_at = core->now.boot_ms + RETAIN_EVERY_MS;
     for (size_t i = 0; i < core->job_count;) {
         if (!job_is_expired(core, core->jobs[i], oldest) || jobs_needed_by(core, core->jobs[i], NULL)) {

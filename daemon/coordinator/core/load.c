@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "daemon/coordinator/core/clock_doubt.h"
 #include "daemon/coordinator/core/failure/restart_rule.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/model.h"
@@ -227,6 +228,7 @@ enum err_code load_records(struct core *core, const struct records *records, str
     core->removed_cap = records->removed_count + 1;
     for (size_t i = 0; i < records->removed_count; i++)
         core->removed[i] = records->removed[i];
+    clock_doubt_load(core, records->clock_ms);
     load_nodes(core, records);
     return load_job_whole(core, records, e);
 }

@@ -306,6 +306,10 @@ struct core {
         revision; /* of wishes: one count for all nodes, so that a forgotten node that returns sees it grow */
     int64_t progress_at; /* when progress is made durable; 0: there is no news */
     int64_t next_job, wake_at, retain_at, restarts, generations;
+    int64_t clock_wall,
+        clock_boot;      /* clock_doubt.h: the clocks when they were last trusted; clock_wall 0: never */
+    int64_t clock_saved; /* the last clock_wall in the records */
+    int64_t clock_until; /* boot: the ages are held until then; 0: they are not */
     int64_t deaf_from, deaf_until; /* the last stretch in which we could not receive */
     int64_t learning_until;        /* 0: the records are not known to be older than the nodes' */
     bool records_doubted;          /* the store says RECORDS_LEARNING */

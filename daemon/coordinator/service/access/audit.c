@@ -211,7 +211,8 @@ void audit_refused(struct service *s, const char *who, const char *origin, const
 void audit_trim(struct service *s)
 {
     struct err e = {0};
-    const int64_t since = service_now().wall_ms - s->options->audit_keep_ms;
+    const struct core_now now = service_now();
+    const int64_t since = core_holds_ages(s->core, now) ? 0 : now.wall_ms - s->options->audit_keep_ms;
     if (store_trim_audit(s->store, since, s->options->audit_rows, &e) != ERR_OK)
         log_warn("audit_not_trimmed", "why=%s", LOG_Q(e.msg));
 }

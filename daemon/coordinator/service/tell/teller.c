@@ -141,7 +141,9 @@ static void queue_trim(struct teller *t, struct tell_queue *q)
 {
     struct store *store = t->service->store;
     const int64_t keep = q->config ? HOOK_KEEPS : JOB_KEEPS;
-    const int64_t since = clock_wall_ms() - (q->config ? HOOK_KEEPS_MS : JOB_KEEPS_MS);
+    const struct core_now now = service_now();
+    const int64_t age = q->config ? HOOK_KEEPS_MS : JOB_KEEPS_MS;
+    const int64_t since = core_holds_ages(t->service->core, now) ? 0 : now.wall_ms - age;
     struct err e = {0};
     int64_t last, deleted, before = q->waiting;
     if (!before || t->service->commit_blocked ||

@@ -151,6 +151,8 @@ static void keep_change(struct core_fixture *f, const struct change *c)
             r->age = (enum records_age)c->id;
         if (!strcmp(c->name, "gap_from"))
             r->gap_from = c->id;
+        if (!strcmp(c->name, "clock_ms"))
+            r->clock_ms = c->id;
         if (!strcmp(c->name, "gap_to"))
             r->gap_to = r->next_job = c->id;
         break;

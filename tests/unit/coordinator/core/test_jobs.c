@@ -283,6 +283,7 @@ static void old_finished_jobs_are_removed(void **state)
     int64_t job = fixture_submit(f, ""), waiting = fixture_submit(f, "nodes: 3\n");
     fixture_form(f, job);
     fixture_exit(f, job, 0, 0, 0);
+    f->now.boot_ms += f->config.retain_jobs_ms - 120000;
     f->now.wall_ms += f->config.retain_jobs_ms - 120000;
     fixture_pass(f, 61000);
     assert_non_null(core_job(f->core, job));
@@ -290,6 +291,48 @@ static void old_finished_jobs_are_removed(void **state)
     assert_null(core_job(f->core, job));
     assert_non_null(core_job(f->core, waiting));
     assert_true(fixture_submit(f, "") > waiting); /* ids are never used again */
+}
+
+static int count_events(const struct core_fixture *f, const char *what)
+{
+    int count = 0;
+
+    for (size_t i = 0; i < f->out.change_count; i++)
+        count += f->out.changes[i].kind == CHANGE_EVENT && !strcmp(f->out.changes[i].event->what, what);
+    return count;
+}
+
+static void a_clock_that_is_ahead_removes_nothing_at_once(void **state)
+{
+    struct core_fixture *f = *state;
+    const int64_t ahead = f->config.retain_jobs_ms + 86400000;
+
+    const int64_t job = fixture_submit(f, "");
+    fixture_cancel(f, job, true);
+    fixture_pass(f, 61000);
+    assert_true(f->kept.clock_ms > 0);
+    for (int start = 0; start < 2; start++) { /* a restart begins a new hour */
+        f->now.wall_ms += start == 0 ? ahead : 0;
+        fixture_restart(f);
+        assert_int_equal(count_events(f, "clock_ahead"), 1);
+        fixture_pass(f, 50 * 60000);
+        assert_true(core_holds_ages(f->core, f->now));
+        assert_non_null(core_job(f->core, job));
+    }
+    f->now.wall_ms -= ahead; /* somebody corrects it */
+    fixture_pass(f, 61000);
+    assert_false(core_holds_ages(f->core, f->now));
+    fixture_pass(f, 2 * 3600000);
+    assert_non_null(core_job(f->core, job));
+    fixture_clear(f);
+    f->now.wall_ms += ahead; /* set while the coordinator runs */
+    assert_true(core_holds_ages(f->core, f->now));
+    fixture_pass(f, 50 * 60000);
+    assert_int_equal(count_events(f, "clock_ahead"), 1);
+    assert_non_null(core_job(f->core, job));
+    fixture_pass(f, 15 * 60000); /* nobody does, so it is right */
+    assert_false(core_holds_ages(f->core, f->now));
+    assert_null(core_job(f->core, job));
 }
 
 static void of_too_many_finished_jobs_the_oldest_end_is_removed(void **state)
@@ -385,6 +428,7 @@ int main(void)
         TEST(the_first_signal_of_a_cancel_stays),
         TEST(a_cancel_with_an_invalid_signal_is_refused),
         TEST(old_finished_jobs_are_removed),
+        TEST(a_clock_that_is_ahead_removes_nothing_at_once),
         TEST(of_too_many_finished_jobs_the_oldest_end_is_removed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
