@@ -302,6 +302,7 @@ enum err_code service_run(const struct service_options *options, struct err *e)
     struct service *s = xcalloc(1, sizeof *s);
     s->log_tails = log_tails_create();
     s->options = options;
+    account_names_open(&s->account_names, service_now().boot_ms);
     loop_open(s);
     s->forecasts = forecasts_open(s);
     enum err_code code = service_open(s, e);

@@ -4,6 +4,7 @@
 #include <uv.h>
 
 #include "daemon/coordinator/core/core.h"
+#include "daemon/coordinator/service/access/account_names.h"
 #include "daemon/coordinator/service/access/audit.h"
 #include "daemon/coordinator/service/handles.h"
 #include "daemon/coordinator/service/metrics/stats.h"
@@ -93,6 +94,7 @@ struct service {
     /* access */
     struct user_record *users; /* sorted by name */
     size_t user_count;
+    struct account_names account_names;
     struct refusal refusals[16];
     size_t refusal_count;
     uv_timer_t refusal_timer; /* ends the minute of `refusals` */

@@ -1,7 +1,6 @@
 #include "daemon/coordinator/service/access/auth.h"
 
 #include <ctype.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,12 +67,12 @@ static void identity_set_origin(struct identity *who, const struct rpc_peer *pee
         *port = '\0';
 }
 
-static void identity_from_socket(struct identity *who, const struct rpc_peer *peer)
+static void identity_from_socket(struct service *s, struct identity *who, const struct rpc_peer *peer)
 {
-    const struct passwd *entry = getpwuid(peer->uid);
+    const char *name = account_names_find(&s->account_names, peer->uid, service_now().boot_ms);
     char number[16];
     snprintf(number, sizeof number, "%u", (unsigned)peer->uid);
-    identity_set_name(who, entry ? entry->pw_name : number);
+    identity_set_name(who, name ? name : number);
     who->role = ROLE_OPERATE;
     who->may_serve = true;
     who->known = "the unix socket";
@@ -208,8 +207,8 @@ static bool worker_may_reappear(const struct service *s, const struct rpc_auth *
 
 /* The order matters only for the unix socket, which needs no token: a worker or the web page that uses it must not get the
  * rights of its account. */
-static enum err_code identity_establish(const struct service *s, const struct rpc_auth *auth,
-                                        struct identity *who, struct err *e)
+static enum err_code identity_establish(struct service *s, const struct rpc_auth *auth, struct identity *who,
+                                        struct err *e)
 {
     struct web_bearer bearer;
     identity_set_origin(who, auth->peer);
@@ -218,7 +217,7 @@ static enum err_code identity_establish(const struct service *s, const struct rp
         return identity_on_page(s, auth, &bearer, who, e);
     if (auth->peer->kind == RPC_PEER_UNIX) {
         if (!identity_from_worker_token(who, s, auth))
-            identity_from_socket(who, auth->peer);
+            identity_from_socket(s, who, auth->peer);
     } else if (token_matches(auth, s->options->token)) {
         identity_from_cluster_token(who, s, auth->peer, "the cluster token");
     } else if (identity_from_user_token(who, s, auth) || identity_from_agent_token(who, s, auth) ||

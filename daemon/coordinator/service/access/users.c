@@ -1,6 +1,5 @@
 #include "daemon/coordinator/service/access/users.h"
 
-#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -177,9 +176,9 @@ static void user_new_token(struct user_record *user, char token[TOKEN_TEXT])
 
 /* Names must not be confused with others in logs: with the name of callers without a certificate, or with
  * root, whom the unix socket identifies. A leading digit could be taken for a uid. */
-static enum err_code user_check_name(const struct service *s, const char *name, struct err *e)
+static enum err_code user_check_name(struct service *s, const char *name, struct err *e)
 {
-    const struct passwd *account;
+    const char *root = account_names_find(&s->account_names, 0, service_now().boot_ms);
     if (!id_node_name(name) || strchr("0123456789-.", name[0]))
         return err_set(
             e, ERR_INVALID_ARGUMENT,
@@ -187,8 +186,7 @@ static enum err_code user_check_name(const struct service *s, const char *name, 
     if (strcmp(name, s->options->shared_user) == 0)
         return err_set(e, ERR_INVALID_ARGUMENT,
                        "%s is reserved for callers that show the cluster token (shared_user)", name);
-    account = getpwnam(name);
-    if (account && account->pw_uid == 0)
+    if (strcmp(name, root ? root : "root") == 0)
         return err_set(e, ERR_INVALID_ARGUMENT, "%s needs no token: it uses the unix socket", name);
     return ERR_OK;
 }
