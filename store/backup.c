@@ -26,6 +26,7 @@
 
 #define CHECK_MS 60000
 #define ROOM_LEFT (16 << 20)
+#define ABANDONED_S 3600
 
 char *backup_name(const char *dir)
 {
@@ -159,6 +160,46 @@ enum err_code backup_make(const char *state, const char *to, struct err *e)
         return err_sys(e, why, "rename to %s", to);
     }
     return backup_sync_parent(to, e);
+}
+
+/* ---- what an interrupted backup left ---- */
+
+static bool backup_name_is_unfinished(const char *name)
+{
+    return fnmatch("ddp-[0-9]*Z.db.tmp*", name, 0) == 0;
+}
+
+/* A backup in progress, which a user may make beside the coordinator's, writes its file or has checked it for at most CHECK_MS. A file from the
+ * future is from a time when the clock was ahead. */
+static bool backup_is_abandoned(const char *path)
+{
+    struct stat st;
+    const time_t now = time(NULL);
+
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+           (st.st_mtim.tv_sec < now - ABANDONED_S || st.st_mtim.tv_sec > now + ABANDONED_S);
+}
+
+enum err_code backup_remove_unfinished(const char *dir, struct err *e)
+{
+    struct dirent *entry = NULL;
+    enum err_code code;
+    DIR *d = opendir(dir);
+
+    if (!d)
+        return errno == ENOENT ? ERR_OK : err_sys(e, errno, "%s", dir);
+    while ((code = file_next_entry(d, dir, &entry, e)) == ERR_OK && entry) {
+        CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, entry->d_name);
+        if (!backup_name_is_unfinished(entry->d_name) || !backup_is_abandoned(path))
+            continue;
+        if (unlink(path) != 0 && errno != ENOENT) {
+            code = err_sys(e, errno, "remove %s", path);
+            break;
+        }
+        log_info("backup_removed", "file=%s why=\"its backup was interrupted\"", LOG_Q(path));
+    }
+    closedir(d);
+    return code;
 }
 
 /* ---- listing backups ---- */

@@ -27,6 +27,8 @@ char *backup_name(const char *dir);
  * goes to a temporary file beside `to`, which is synced, checked and renamed. DATA_LOSS: the database is
  * damaged or behind ddp.mark; such a copy is not kept. */
 MUST_CHECK enum err_code backup_make(const char *state, const char *to, struct err *e);
+/* Removes what automatic backups left in dir that were interrupted an hour ago or more. None of it is listed below. */
+MUST_CHECK enum err_code backup_remove_unfinished(const char *dir, struct err *e);
 /* The readable backups in dir with names that backup_name made, none if there is no such directory. Those of the cluster of `state`
  * come first. The backups of each cluster are in order, that with the most commits first. */
 MUST_CHECK enum err_code backup_list(const char *dir, const char *state, struct backup **out, size_t *count,

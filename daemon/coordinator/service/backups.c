@@ -31,6 +31,10 @@ static void backups_on_worker(uv_work_t *req)
     struct backups *b = req->data;
 
     b->result = (struct err){0};
+    /* First, since it may make the room that the backup needs. If it fails, the backup matters more. */
+    if (backup_remove_unfinished(b->options.dir, &b->result) != ERR_OK)
+        log_warn("backup_not_removed", "why=%s", LOG_Q(b->result.msg));
+    b->result = (struct err){0};
     if (backup_make(b->options.state, b->path, &b->result) == ERR_OK)
         (void)(backup_prune(b->options.dir, (size_t)b->options.keep, b->path, &b->result) == ERR_OK);
 }

@@ -290,6 +290,33 @@ static void a_new_backup_outlives_those_with_more_commits(void **state)
     store_close(t);
 }
 
+static char *write_beside(const char *dir, const char *name, time_t second)
+{
+    char *path = xasprintf("%s/%s", dir, name);
+    struct err e = {0};
+    assert_int_equal(file_write_atomic(path, "x", 1, 0600, &e), ERR_OK);
+    if (second)
+        set_file_time(path, second);
+    return path;
+}
+
+/* Each would be as large as the database. */
+static void interrupted_backups_are_removed(void **state)
+{
+    CLEANUP(free_text) char *old = write_beside(*state, "ddp-20260101T000000Z.db.tmp", 1700000000);
+    CLEANUP(free_text) char *log = write_beside(*state, "ddp-20260101T000000Z.db.tmp-journal", 1700000000);
+    CLEANUP(free_text) char *ahead = write_beside(*state, "ddp-20990101T000000Z.db.tmp", 4070908800);
+    CLEANUP(free_text) char *now = write_beside(*state, "ddp-20260102T000000Z.db.tmp", 0); /* in progress */
+    CLEANUP(free_text) char *mine = write_beside(*state, "monday.db.tmp", 1700000000);
+    CLEANUP(free_text) char *whole = write_beside(*state, "ddp-20260101T000000Z.db", 1700000000);
+    CLEANUP(free_text) char *missing = xasprintf("%s/none", (char *)*state);
+    struct err e = {0};
+    assert_int_equal(backup_remove_unfinished(*state, &e), ERR_OK);
+    assert_int_equal(backup_remove_unfinished(missing, &e), ERR_OK);
+    assert_false(file_exists(old) || file_exists(log) || file_exists(ahead));
+    assert_true(file_exists(now) && file_exists(mine) && file_exists(whole));
+}
+
 static void a_directory_that_cannot_be_read_has_no_list(void **state)
 {
     CLEANUP(free_text) char *missing = xasprintf("%s/none", (char *)*state);
@@ -350,6 +377,7 @@ int main(void)
         TEST(prune_keeps_the_newest_backups),
         TEST(a_new_backup_outlives_those_from_the_future),
         TEST(a_new_backup_outlives_those_with_more_commits),
+        TEST(interrupted_backups_are_removed),
         TEST(a_directory_that_cannot_be_read_has_no_list),
         TEST(backups_with_any_name_are_listed),
     };
