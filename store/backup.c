@@ -27,6 +27,7 @@
 #define CHECK_MS 60000
 #define ROOM_LEFT (16 << 20)
 #define ABANDONED_S 3600
+#define STEP_PAGES 256 /* 1 MiB */
 
 char *backup_name(const char *dir)
 {
@@ -53,21 +54,38 @@ static enum err_code backup_open_source(sqlite3 **out, const char *path, struct 
     return ERR_OK;
 }
 
-/* Copies all pages in one step, as they are at one moment. With several steps each commit in between would
- * restart the copy. */
-static enum err_code backup_copy_pages(sqlite3 *from, sqlite3 *to, struct err *e)
+/* Copies all pages, as they are at one moment. */
+static enum err_code backup_copy_pages(sqlite3 *from, sqlite3 *to, const atomic_bool *stop, struct err *e)
 {
     sqlite3_backup *copy = sqlite3_backup_init(to, "main", from, "main");
+    int step = SQLITE_OK;
 
     if (!copy)
         return db_error(to, sqlite3_extended_errcode(to), e, "copy");
-    const int step = fault_hit("store.backup") ? SQLITE_FULL : sqlite3_backup_step(copy, -1);
+    while (step == SQLITE_OK && !(stop && *stop))
+        step = fault_hit("store.backup") ? SQLITE_FULL : sqlite3_backup_step(copy, stop ? STEP_PAGES : -1);
     const int finish = sqlite3_backup_finish(copy);
+    if (step == SQLITE_OK)
+        return err_set(e, ERR_CANCELLED, "the copy was stopped");
     const int rc = step == SQLITE_DONE ? finish : step;
     return rc == SQLITE_OK ? ERR_OK : db_error(NULL, rc, e, "copy");
 }
 
-enum err_code backup_pages(sqlite3 *source, const char *to, struct content *content, struct err *e)
+/* A copy that can be stopped is made in steps. Without a transaction over all of them, each commit of the coordinator in between would restart
+ * it. */
+static enum err_code backup_copy_stoppable(sqlite3 *from, sqlite3 *to, const atomic_bool *stop, struct err *e)
+{
+    struct err ignored;
+
+    if (db_exec(from, "BEGIN; SELECT count(*) FROM sqlite_schema", e) != ERR_OK)
+        return e->code;
+    const enum err_code code = backup_copy_pages(from, to, stop, e);
+    (void)(db_exec(from, "ROLLBACK", &ignored) == ERR_OK); /* it has only read */
+    return code;
+}
+
+enum err_code backup_pages(sqlite3 *source, const char *to, const atomic_bool *stop, struct content *content,
+                           struct err *e)
 {
     CLEANUP(db_close) sqlite3 *copy = NULL;
 
@@ -78,20 +96,21 @@ enum err_code backup_pages(sqlite3 *source, const char *to, struct content *cont
     if (rc != SQLITE_OK)
         return db_error(copy, rc, e, to);
     sqlite3_extended_result_codes(copy, 1);
-    if (backup_copy_pages(source, copy, e) != ERR_OK ||
+    if ((stop ? backup_copy_stoppable : backup_copy_pages)(source, copy, stop, e) != ERR_OK ||
         db_exec(copy, "PRAGMA journal_mode=DELETE", e) != ERR_OK ||
-        content_check(copy, CHECK_MS, e) != ERR_OK || content_read(copy, content, e) != ERR_OK)
+        content_check(copy, CHECK_MS, stop, e) != ERR_OK || content_read(copy, content, e) != ERR_OK)
         return e->code;
     return ERR_OK;
 }
 
-enum err_code backup_copy(const char *from, const char *to, struct content *content, struct err *e)
+enum err_code backup_copy(const char *from, const char *to, const atomic_bool *stop, struct content *content,
+                          struct err *e)
 {
     CLEANUP(db_close) sqlite3 *source = NULL;
 
     if (backup_open_source(&source, from, e) != ERR_OK)
         return e->code;
-    if (backup_pages(source, to, content, e) != ERR_OK)
+    if (backup_pages(source, to, stop, content, e) != ERR_OK)
         return err_wrap(e, "%s", from);
     return ERR_OK;
 }
@@ -133,7 +152,7 @@ static enum err_code backup_check_room(const char *from, const char *dir, struct
     return ERR_OK;
 }
 
-enum err_code backup_make(const char *state, const char *to, struct err *e)
+enum err_code backup_make(const char *state, const char *to, const atomic_bool *stop, struct err *e)
 {
     CLEANUP(free_text) char *from = xasprintf("%s/ddp.db", state);
     CLEANUP(free_text) char *tmp = xasprintf("%s.tmp", to);
@@ -148,7 +167,7 @@ enum err_code backup_make(const char *state, const char *to, struct err *e)
     backup_remove_file(tmp);
     if (backup_check_room(from, copy, e) != ERR_OK)
         return e->code;
-    if (backup_copy(from, tmp, &found.content, e) != ERR_OK || loss_check(from, &found, e) != ERR_OK ||
+    if (backup_copy(from, tmp, stop, &found.content, e) != ERR_OK || loss_check(from, &found, e) != ERR_OK ||
         backup_sync_file(tmp, e) != ERR_OK) {
         backup_remove_file(tmp);
         return e->code;

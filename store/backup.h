@@ -1,6 +1,7 @@
 #ifndef DDP_STORE_BACKUP_H
 #define DDP_STORE_BACKUP_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -25,8 +26,9 @@ struct backup {
 char *backup_name(const char *dir);
 /* Copies a consistent state of <state>/ddp.db, also while a coordinator writes, without blocking it. The copy
  * goes to a temporary file beside `to`, which is synced, checked and renamed. DATA_LOSS: the database is
- * damaged or behind ddp.mark; such a copy is not kept. */
-MUST_CHECK enum err_code backup_make(const char *state, const char *to, struct err *e);
+ * damaged or behind ddp.mark; such a copy is not kept. CANCELLED: another thread has set *stop; stop may be NULL. */
+MUST_CHECK enum err_code backup_make(const char *state, const char *to, const atomic_bool *stop,
+                                     struct err *e);
 /* Removes what automatic backups left in dir that were interrupted an hour ago or more. None of it is listed below. */
 MUST_CHECK enum err_code backup_remove_unfinished(const char *dir, struct err *e);
 /* The readable backups in dir with names that backup_name made, none if there is no such directory. Those of the cluster of `state`

@@ -40,21 +40,30 @@ enum err_code content_read(sqlite3 *db, struct content *out, struct err *e)
     return ERR_OK;
 }
 
-static int past_deadline(void *deadline)
+struct check_end {
+    int64_t deadline;
+    const atomic_bool *stop;
+};
+
+static int check_has_ended(void *user)
 {
-    return clock_mono_ns() > *(const int64_t *)deadline;
+    const struct check_end *end = user;
+
+    return (end->stop && *end->stop) || clock_mono_ns() > end->deadline;
 }
 
-enum err_code content_check(sqlite3 *db, int64_t limit_ms, struct err *e)
+enum err_code content_check(sqlite3 *db, int64_t limit_ms, const atomic_bool *stop, struct err *e)
 {
-    int64_t deadline = clock_mono_ns() + limit_ms * 1000000;
+    struct check_end end = {clock_mono_ns() + limit_ms * 1000000, stop};
     CLEANUP(db_finalize) sqlite3_stmt *st = NULL;
 
     if (db_prepare(db, "PRAGMA quick_check(1)", &st, e) != ERR_OK)
         return e->code;
-    sqlite3_progress_handler(db, 10000, past_deadline, &deadline);
+    sqlite3_progress_handler(db, 10000, check_has_ended, &end);
     const int rc = sqlite3_step(st);
     sqlite3_progress_handler(db, 0, NULL, NULL);
+    if (stop && *stop)
+        return err_set(e, ERR_CANCELLED, "the check of the database was stopped");
     if ((rc & 0xff) == SQLITE_INTERRUPT) {
         log_warn("database_not_checked_whole", "after_ms=%lld", (long long)limit_ms);
         return ERR_OK;

@@ -2,6 +2,7 @@
 #define DDP_STORE_CONTENT_H
 
 #include <sqlite3.h>
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "base/crypto/id.h"
@@ -19,7 +20,8 @@ struct content {
 
 MUST_CHECK enum err_code content_read(sqlite3 *db, struct content *out, struct err *e);
 /* PRAGMA quick_check: DATA_LOSS names the first damage. The check finds broken pages and rows, but not a
- * changed character inside a text. It stops after limit_ms; the database then counts as sound. */
-MUST_CHECK enum err_code content_check(sqlite3 *db, int64_t limit_ms, struct err *e);
+ * changed character inside a text. It stops after limit_ms; the database then counts as sound.
+ * CANCELLED: *stop is true; stop may be NULL. */
+MUST_CHECK enum err_code content_check(sqlite3 *db, int64_t limit_ms, const atomic_bool *stop, struct err *e);
 
 #endif

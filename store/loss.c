@@ -67,7 +67,7 @@ enum err_code loss_check_moved(struct store *s, struct err *e)
     if (s->mark_file.fd < 0 ||
         sqlite3_file_control(s->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) != SQLITE_OK || !moved)
         return ERR_OK;
-    if (backup_pages(s->db, to, &content, &why) == ERR_OK)
+    if (backup_pages(s->db, to, NULL, &content, &why) == ERR_OK)
         return err_set(
             e, ERR_DATA_LOSS,
             "%s was deleted or replaced while in use; all acknowledged commits are in %s: restore that file",

@@ -65,7 +65,7 @@ static enum err_code database_examine(struct store *s, const char *path, struct 
         return e->code;
     /* A file that is refused stays as it is, its log included. */
     db_checkpoint_on_close(s->db, false);
-    if ((!temporary && !s->deferred && content_check(s->db, CHECK_MS, e) != ERR_OK) ||
+    if ((!temporary && !s->deferred && content_check(s->db, CHECK_MS, NULL, e) != ERR_OK) ||
         content_read(s->db, &found->content, e) != ERR_OK)
         return err_wrap(e, "%s", path);
     return loss_check(path, found, e);
@@ -92,7 +92,7 @@ static enum err_code loss_accept(struct store *s, const char *path, struct findi
 {
     struct err ignored;
 
-    if (s->db && content_check(s->db, CHECK_MS, &ignored) == ERR_OK &&
+    if (s->db && content_check(s->db, CHECK_MS, NULL, &ignored) == ERR_OK &&
         content_read(s->db, &found->content, &ignored) == ERR_OK) {
         loss_keep_log(path);
         return ERR_OK;

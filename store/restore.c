@@ -92,7 +92,7 @@ static enum err_code restore_write_copy(struct store *s, const struct finding *f
 static enum err_code restore_prepare_copy(struct store *s, const char *file, const char *tmp,
                                           struct finding *found, struct err *e)
 {
-    if (backup_copy(file, tmp, &found->content, e) != ERR_OK ||
+    if (backup_copy(file, tmp, NULL, &found->content, e) != ERR_OK ||
         restore_check_copy(file, found, e) != ERR_OK || db_open(&s->db, tmp, DB_SYNC_FULL, e) != ERR_OK)
         return e->code;
     CLEANUP(free_text)

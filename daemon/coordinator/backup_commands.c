@@ -12,7 +12,7 @@ enum err_code backup_command(const struct config *c, const char *file, struct er
 {
     CLEANUP(free_text) char *dir = config_backup_dir(c);
     CLEANUP(free_text) char *to = file ? xstrdup(file) : backup_name(dir);
-    if (backup_make(c->state, to, e) != ERR_OK)
+    if (backup_make(c->state, to, NULL, e) != ERR_OK)
         return e->code;
     puts(to);
     return ERR_OK;

@@ -1,5 +1,6 @@
 #include "daemon/coordinator/service/backups.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -15,6 +16,7 @@ struct backups {
     uv_timer_t timer;
     uv_work_t work;
     bool busy;
+    atomic_bool stop;  /* the coordinator ends: the backup in progress is given up */
     char *path;        /* path of the backup; owned by the pool thread while busy */
     struct err result; /* result of the backup; owned by the pool thread while busy */
     int64_t newest_ms; /* wall; 0: there is none */
@@ -35,7 +37,7 @@ static void backups_on_worker(uv_work_t *req)
     if (backup_remove_unfinished(b->options.dir, &b->result) != ERR_OK)
         log_warn("backup_not_removed", "why=%s", LOG_Q(b->result.msg));
     b->result = (struct err){0};
-    if (backup_make(b->options.state, b->path, &b->result) == ERR_OK)
+    if (backup_make(b->options.state, b->path, &b->stop, &b->result) == ERR_OK)
         (void)(backup_prune(b->options.dir, (size_t)b->options.keep, b->path, &b->result) == ERR_OK);
 }
 
@@ -59,7 +61,9 @@ static void backups_on_done(uv_work_t *req, int status)
 
     (void)status;
     b->busy = false;
-    if (b->result.code != ERR_OK) {
+    if (b->stop && b->result.code == ERR_CANCELLED) {
+        log_info("backup_stopped", "file=%s", LOG_Q(b->path));
+    } else if (b->result.code != ERR_OK) {
         backups_on_failed(b);
     } else {
         log_info("backup", "file=%s", LOG_Q(b->path));
@@ -148,6 +152,7 @@ void backups_close(struct backups *b)
     if (!b)
         return;
     uv_timer_stop(&b->timer);
+    b->stop = true; /* systemd waits for 20 s, and a large copy with its check may take longer */
     while (b->busy)
         uv_run(b->loop, UV_RUN_ONCE);
     uv_close((uv_handle_t *)&b->timer, backups_on_closed);

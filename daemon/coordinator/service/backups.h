@@ -21,7 +21,7 @@ void backups_open(struct backups **out, uv_loop_t *loop, const struct backups_op
 int64_t backups_age_ms(const struct backups *b); /* of the newest backup; -1: there is none */
 uint64_t backups_failures(const struct backups *b);
 const char *backups_problem(const struct backups *b); /* why the last backup failed; NULL: it did not */
-/* Waits for a backup in progress; NULL is fine. The timer is closed in the loop's next turn. */
+/* Gives up a backup in progress; NULL is fine. The timer is closed in the loop's next turn. */
 void backups_close(struct backups *b);
 
 #endif

@@ -19,7 +19,7 @@ static void back_up_as(const char *state, const char *name, int second)
     CLEANUP(free_text) char *to = xasprintf("%s/backup/%s", state, name);
     const struct timespec times[2] = {{1000 + second, 0}, {1000 + second, 0}};
     struct err e = {0};
-    if (backup_make(state, to, &e) != ERR_OK)
+    if (backup_make(state, to, NULL, &e) != ERR_OK)
         fail_msg("%s", e.msg);
     assert_int_equal(utimensat(AT_FDCWD, to, times, 0), 0);
 }

@@ -1,7 +1,9 @@
 /* Backups of the database: making, restoring and removing them. */
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +32,7 @@ static int backup_teardown(void **state)
 static void must_back_up(const char *state, const char *to)
 {
     struct err e = {0};
-    if (backup_make(state, to, &e) != ERR_OK)
+    if (backup_make(state, to, NULL, &e) != ERR_OK)
         fail_msg("%s", e.msg);
 }
 
@@ -180,7 +182,7 @@ static void backup_refuses_a_database_that_lost_commits(void **state)
     store_close(s);
     assert_int_equal(rename(old, db), 0);
     struct err e = {0};
-    assert_int_equal(backup_make(dir, to, &e), ERR_DATA_LOSS);
+    assert_int_equal(backup_make(dir, to, NULL, &e), ERR_DATA_LOSS);
     assert_false(file_exists(to));
 }
 
@@ -300,6 +302,76 @@ static char *write_beside(const char *dir, const char *name, time_t second)
     return path;
 }
 
+static void a_backup_can_be_stopped(void **state)
+{
+    CLEANUP(free_text) char *dir = xasprintf("%s/state", (char *)*state);
+    CLEANUP(free_text) char *to = xasprintf("%s/copy.db", (char *)*state);
+    CLEANUP(free_text) char *tmp = xasprintf("%s.tmp", to);
+    atomic_bool stop = true;
+    struct err e = {0};
+    struct store *s = must_open(dir);
+    insert_job(s, 1);
+    assert_int_equal(backup_make(dir, to, &stop, &e), ERR_CANCELLED);
+    assert_false(file_exists(to) || file_exists(tmp));
+    stop = false;
+    assert_int_equal(backup_make(dir, to, &stop, &e), ERR_OK);
+    assert_true(file_exists(to));
+    store_close(s);
+}
+
+struct committer {
+    struct store *store;
+    atomic_bool stop;
+    atomic_int commits;
+};
+
+static void *commit_events(void *user)
+{
+    struct committer *c = user;
+    struct event_record event = sample_event(1, "busy");
+    for (; !c->stop; c->commits++)
+        must_commit(c->store, &(struct change){.kind = CHANGE_EVENT, .event = &event}, 1);
+    return NULL;
+}
+
+/* A copy that can be stopped is made in steps. Commits between them must neither get into it in part nor restart it for ever. */
+static void a_backup_in_steps_is_of_one_moment(void **state)
+{
+    enum { SIZE = 16 << 20 };
+    CLEANUP(free_text) char *dir = xasprintf("%s/state", (char *)*state);
+    CLEANUP(free_text) char *copies = xasprintf("%s/copies", (char *)*state);
+    CLEANUP(free_text) char *large = xmalloc(SIZE + 1);
+    struct committer c = {0};
+    struct job_record job = sample_job(1);
+    atomic_bool stop = false;
+    struct backup *list;
+    size_t count;
+    struct err e = {0};
+    pthread_t thread;
+    assert_int_equal(store_open_temporary(&c.store, dir, &e),
+                     ERR_OK); /* it does not sync, so it commits often */
+    memset(large, 'x', SIZE);
+    large[SIZE] = '\0';
+    job.job_file = large;
+    must_commit(c.store, &(struct change){.kind = CHANGE_JOB_INSERT, .job = &job}, 1);
+    assert_int_equal(pthread_create(&thread, NULL, commit_events, &c), 0);
+    for (int i = 0; i < 3; i++) {
+        CLEANUP(free_text) char *to = xasprintf("%s/ddp-2026010%dT000000Z.db", copies, i + 1);
+        const int before = c.commits;
+        if (backup_make(dir, to, &stop, &e) != ERR_OK) /* it checks the copy */
+            fail_msg("%s", e.msg);
+        const int after = c.commits;
+        assert_int_equal(backup_list(copies, dir, &list, &count, &e), ERR_OK);
+        assert_string_equal(list[0].path, to);
+        assert_true(list[0].sequence >= before + 2 && list[0].sequence <= after + 3);
+        assert_int_equal(list[0].jobs, 1);
+        backups_free(list, count);
+    }
+    c.stop = true;
+    pthread_join(thread, NULL);
+    store_close(c.store);
+}
+
 /* Each would be as large as the database. */
 static void interrupted_backups_are_removed(void **state)
 {
@@ -377,6 +449,8 @@ int main(void)
         TEST(prune_keeps_the_newest_backups),
         TEST(a_new_backup_outlives_those_from_the_future),
         TEST(a_new_backup_outlives_those_with_more_commits),
+        TEST(a_backup_can_be_stopped),
+        TEST(a_backup_in_steps_is_of_one_moment),
         TEST(interrupted_backups_are_removed),
         TEST(a_directory_that_cannot_be_read_has_no_list),
         TEST(backups_with_any_name_are_listed),

@@ -150,7 +150,7 @@ static void a_backup_has_them(void **state)
     struct err e = {0};
     int64_t after = 0, lost = 0, deleted;
     write_notice(s, "mail", 10);
-    if (backup_make(*state, file, &e) != ERR_OK)
+    if (backup_make(*state, file, NULL, &e) != ERR_OK)
         fail_msg("%s", e.msg);
     write_notice(s, "chat", 20);
     next_time(s, "chat", &lost);
