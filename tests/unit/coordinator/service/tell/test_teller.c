@@ -18,11 +18,21 @@ static struct service service;
 static const struct hook_list no_hooks;
 static const struct service_options options = {.hooks = &no_hooks};
 
+static void random_bytes(void *ctx, void *out, size_t size)
+{
+    (void)ctx;
+    memset(out, 1, size);
+}
+
 static int teller_setup(void **state)
 {
+    const struct core_env env = {random_bytes, NULL};
+    struct core_config config;
     struct err e = {0};
     *state = make_dir();
     service = (struct service){.options = &options};
+    core_config_defaults(&config);
+    service.core = core_create(&config, &env);
     uv_loop_init(&service.loop);
     assert_ok(store_open_temporary(&service.store, *state, &e), &e);
     service.teller = teller_open(&service);
@@ -44,6 +54,7 @@ static int teller_teardown(void **state)
     teller_free(service.teller);
     core_out_release(&service.out);
     core_out_release(&service.spare);
+    core_free(service.core);
     store_close(service.store);
     remove_dir(*state);
     return uv_loop_close(&service.loop);
