@@ -145,6 +145,11 @@ void metrics_close(struct metrics *m)
     free(m);
 }
 
+static void free_steps(int64_t **steps)
+{
+    free(*steps);
+}
+
 struct stored_series {
     int64_t id, points;
     bool captured;
@@ -180,20 +185,67 @@ static enum err_code find_series(struct metrics *m, const struct metric_point *p
     return ERR_OK;
 }
 
-/* Deletes every second point, but not the newest one, and counts the points again. */
-static enum err_code metrics_thin(struct metrics *m, int64_t series, int64_t most, struct err *e)
+/* The steps of a series in ascending order. The caller frees *out. */
+static enum err_code series_steps(struct metrics *m, int64_t series, int64_t **out, size_t *count,
+                                  struct err *e)
 {
+    CLEANUP(db_finalize) sqlite3_stmt *st = NULL;
+    CLEANUP(free_steps) int64_t *steps = NULL;
+    size_t n = 0, cap = 0;
+    int rc;
+    if (db_prepare(m->db, "SELECT step FROM point WHERE series=?1 ORDER BY step", &st, e) != ERR_OK)
+        return e->code;
+    sqlite3_bind_int64(st, 1, series);
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
+        steps = array_grow(steps, n, &cap, sizeof *steps);
+        steps[n++] = sqlite3_column_int64(st, 0);
+    }
+    if (rc != SQLITE_DONE)
+        return db_error(m->db, rc, e, "steps");
+    *out = steal(steps);
+    *count = n;
+    return ERR_OK;
+}
+
+/* The smallest shift at which steps >> shift has at most this number of different values, at least 2. */
+static int steps_shift(const int64_t *steps, size_t count, size_t most)
+{
+    for (int shift = 0;; shift++) {
+        size_t different = 1;
+        for (size_t i = 1; i < count; i++)
+            different += steps[i] >> shift != steps[i - 1] >> shift;
+        if (different <= most)
+            return shift;
+    }
+}
+
+/* Keeps one point of each range of steps. The ranges are equally long, and those without points do not count, so neither the start
+ * of a long run nor the time before a long pause disappears. Their length is a power of two: the next thinning joins whole
+ * ranges. Of a metric whose peaks matter the largest value of a range stays, of others the newest. The first and the last point
+ * stay in any case. Counts the points again. */
+static enum err_code metrics_thin(struct metrics *m, int64_t series, bool peaks, int64_t most, struct err *e)
+{
+    CLEANUP(free_steps) int64_t *steps = NULL;
+    size_t count = 0;
+    if (series_steps(m, series, &steps, &count, e) != ERR_OK)
+        return e->code;
+    if (count > (size_t)most) { /* else some inserts replaced a step */
+        CLEANUP(free_text)
+        char *text = xasprintf("DELETE FROM point WHERE series=%lld AND step>%lld AND step<%lld AND step IN"
+                               " (SELECT step FROM (SELECT step,row_number() OVER"
+                               " (PARTITION BY step>>%d ORDER BY %sstep DESC) AS place FROM point"
+                               " WHERE series=%lld) WHERE place>1)",
+                               (long long)series, (long long)steps[0], (long long)steps[count - 1],
+                               steps_shift(steps, count, (size_t)most / 2 + 1), peaks ? "value DESC," : "",
+                               (long long)series);
+        if (db_exec(m->db, text, e) != ERR_OK)
+            return e->code;
+    }
     CLEANUP(free_text)
-    char *text =
-        xasprintf("DELETE FROM point WHERE series=%lld AND"
-                  " (SELECT count(*) FROM point WHERE series=%lld) > %lld AND step IN"
-                  " (SELECT step FROM (SELECT step,row_number() OVER (ORDER BY step DESC) AS age FROM point "
-                  "WHERE series=%lld)"
-                  " WHERE age%%2=0);"
-                  "UPDATE series SET points=(SELECT count(*) FROM point WHERE series=%lld) WHERE id=%lld",
-                  (long long)series, (long long)series, (long long)most, (long long)series, (long long)series,
-                  (long long)series);
-    return db_exec(m->db, text, e);
+    char *counted =
+        xasprintf("UPDATE series SET points=(SELECT count(*) FROM point WHERE series=%lld) WHERE id=%lld",
+                  (long long)series, (long long)series);
+    return db_exec(m->db, counted, e);
 }
 
 /* Whether some rank of the program reports the metric of this captured point. */
@@ -244,7 +296,9 @@ static enum err_code append_one(struct metrics *m, const struct metric_point *p,
     if (db_step_done(m->statements[ST_COUNTED], "series", e) != ERR_OK)
         return e->code;
     const int64_t most = usage_is_metric(p->metric.name) ? METRICS_USAGE_MAX : METRICS_SERIES_MAX;
-    return series.points >= most ? metrics_thin(m, series.id, most, e) : ERR_OK;
+    if (series.points < most)
+        return ERR_OK;
+    return metrics_thin(m, series.id, usage_is_peak(p->metric.name), most, e);
 }
 
 static enum err_code used_bytes(struct metrics *m, int64_t *out, struct err *e)

@@ -11,8 +11,9 @@
 /* The metrics that jobs reported, or that were read from their output: <dir>/metrics.db. It is separate from the durable state and not synced, so a power
  * cut may lose the last seconds or damage the file. Damage that is found later than in metrics_open makes the other functions fail with
  * DATA_LOSS; metrics_replace then starts a new file. A point is one number of one rank at one step; a repeated step replaces it. Each
- * series (job, name, rank) keeps at most METRICS_SERIES_MAX points. If it has more, every second point is deleted:
- * the curve stays complete and becomes coarser. One thread at a time.
+ * series (job, name, rank) keeps at most METRICS_SERIES_MAX points. If it has more, points are deleted evenly over its steps:
+ * the curve stays complete and becomes coarser. Of memory and temperature (usage_is_peak) the largest values stay. One
+ * thread at a time.
  *
  * A series is captured (read from a program's output) or reported by the program. Once it is reported, its own points take
  * the place of the captured ones from its first step on: the two may count steps differently. Captured points of a metric

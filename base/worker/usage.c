@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/mem.h"
+
 const char *const usage_names[USAGE_METRICS] = {
     "sys.cpu",
     "sys.memory_bytes",
@@ -44,6 +46,16 @@ bool usage_is_metric(const char *name)
 {
     for (int i = 0; i < USAGE_METRICS; i++)
         if (!strcmp(name, usage_names[i]))
+            return true;
+    return false;
+}
+
+bool usage_is_peak(const char *name)
+{
+    static const enum usage_metric peaks[] = {USAGE_MEMORY, USAGE_GPU_MEMORY, USAGE_GPU_CELSIUS};
+
+    for (size_t i = 0; i < ARRAY_LEN(peaks); i++)
+        if (strcmp(name, usage_names[peaks[i]]) == 0)
             return true;
     return false;
 }

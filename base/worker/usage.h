@@ -30,5 +30,7 @@ void usage_init(struct usage *u); /* nothing is known */
 void usage_add_gpu(struct usage *u, double utilisation, double memory_bytes, double watts, double celsius);
 /* Whether a metric has one of usage_names. A program's own metrics have other names. */
 bool usage_is_metric(const char *name);
+/* Whether the largest value of this metric matters rather than its mean: memory and temperature. */
+bool usage_is_peak(const char *name);
 
 #endif

@@ -250,6 +250,45 @@ static void a_long_series_is_thinned(void **state)
     metrics_close(m);
 }
 
+/* A point each 5 seconds for a day, a pause of a month, and another day. */
+static void a_long_run_is_thinned_evenly(void **state)
+{
+    enum { DAY = 24 * 3600 / 5, PAUSE = 30 * 24 * 3600, POINTS = 2 * DAY };
+    struct err e = {0};
+    struct metrics *m = must_open_metrics(*state);
+    struct metric_point *points = xcalloc(2 * POINTS, sizeof *points), *p;
+    const struct metrics_query usage = {.job = 1, .usage = true};
+    size_t n, cpu = 0, first_day = 0;
+    bool found = false;
+    for (int i = 0; i < 2 * POINTS; i++) {
+        const int at = i / 2;
+        points[i] = (struct metric_point){.job = 1, .step = 5 * at + (at >= DAY ? PAUSE : 0)};
+        snprintf(points[i].metric.name, sizeof points[i].metric.name, "%s",
+                 i % 2 ? "sys.memory_bytes" : "sys.cpu");
+        points[i].metric.value = at == 777 ? 9e9 : at % 7; /* the peak is old */
+    }
+    for (int i = 0; i < 2 * POINTS; i += DAY / 10)
+        assert_int_equal(metrics_append(m, points + i, DAY / 10, &e), ERR_OK);
+    free(points);
+    assert_int_equal(metrics_read(m, &usage, &p, &n, NULL, &e), ERR_OK);
+    while (cpu < n && strcmp(p[cpu].metric.name, "sys.cpu") == 0)
+        cpu++;
+    assert_in_range(cpu, METRICS_USAGE_MAX / 4, METRICS_USAGE_MAX + 1);
+    assert_int_equal(p[0].step, 0);
+    assert_int_equal(p[cpu - 1].step, 5 * (POINTS - 1) + PAUSE);
+    for (size_t i = 1; i < cpu; i++)
+        if (p[i].step < PAUSE || p[i - 1].step >= PAUSE) { /* the gap is not the pause */
+            first_day += p[i].step < PAUSE;
+            assert_in_range(p[i].step - p[i - 1].step, 1, 2 * 5 * POINTS / (METRICS_USAGE_MAX / 4));
+        }
+    assert_true(first_day > METRICS_USAGE_MAX / 8);
+    for (size_t i = cpu; i < n; i++)
+        found = found || p[i].metric.value == 9e9;
+    assert_true(found);
+    free(p);
+    metrics_close(m);
+}
+
 /* Adds points 1 to `steps` of the metric to rank 0 to `ranks` - 1. No end is an extreme, and a spike is in the middle. */
 static void add_curves(struct metrics *m, const char *name, int ranks, int steps)
 {
@@ -450,6 +489,7 @@ int main(void)
         TEST(points_are_read_in_order),
         TEST(a_repeated_step_replaces_its_point),
         TEST(a_long_series_is_thinned),
+        TEST(a_long_run_is_thinned_evenly),
         TEST(a_read_loads_a_limited_number_of_points),
         TEST(points_of_a_job_are_removed),
         TEST(trimming_removes_the_oldest_jobs),

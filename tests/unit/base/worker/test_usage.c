@@ -38,6 +38,7 @@ static void only_whole_names_are_those_of_usage(void **state)
 {
     (void)state;
     assert_true(usage_is_metric("sys.cpu") && usage_is_metric("gpu.celsius"));
+    assert_true(usage_is_peak("gpu.celsius") && !usage_is_peak("sys.cpu") && !usage_is_peak("loss"));
     assert_false(usage_is_metric("sys.cpus") || usage_is_metric("gpu.") || usage_is_metric("loss"));
 }
 
