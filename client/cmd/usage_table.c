@@ -24,8 +24,8 @@ static const struct table_column columns[] = {
 
 /* All points of a rank and a metric. */
 struct usage_sum {
-    double sum, most;
-    size_t count;
+    double sum, most; /* sum: each value times its weight */
+    double weight;    /* of all points; 0: there are none */
 };
 struct usage_row {
     int rank;
@@ -65,21 +65,46 @@ static int usage_row_compare(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
+/* For how many seconds a point stands. The coordinator keeps fewer points of the start of a long run than of its end, so each counts
+ * with its distance to the next point or to the one before, whichever is nearer: the longer one may be a pause, in which nothing
+ * was measured. The step of a point is in seconds. */
+static double usage_weight(Ddp__V1__MetricPoint *const *points, size_t count, size_t i)
+{
+    const double before = i ? (double)points[i]->step - (double)points[i - 1]->step : INFINITY;
+    const double after = i + 1 < count ? (double)points[i + 1]->step - (double)points[i]->step : INFINITY;
+    const double nearest = fmin(before, after);
+
+    return isfinite(nearest) && nearest > 0 ? nearest : 1; /* else it is the only point */
+}
+
+static void usage_sum_take(struct usage_sum *s, Ddp__V1__MetricPoint *const *points, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const double value = points[i]->value, weight = usage_weight(points, count, i);
+
+        if (!isfinite(value))
+            continue;
+        s->most = s->weight > 0 ? fmax(s->most, value) : value;
+        s->sum += weight * value;
+        s->weight += weight;
+    }
+}
+
 static void usage_rows_take(struct usage_rows *r, const Ddp__V1__GetMetricsReply *reply)
 {
     size_t hint = 0;
 
-    for (size_t i = 0; i < reply->n_points; i++) {
+    for (size_t i = 0, end; i < reply->n_points; i = end) {
         const Ddp__V1__MetricPoint *p = reply->points[i];
         int metric = 0;
 
+        for (end = i + 1; end < reply->n_points && reply->points[end]->rank == p->rank &&
+                          strcmp(reply->points[end]->name, p->name) == 0;)
+            end++;
         while (metric < USAGE_METRICS && strcmp(p->name, usage_names[metric]) != 0)
             metric++;
-        if (metric == USAGE_METRICS || !isfinite(p->value)) /* one of a newer coordinator */
-            continue;
-        struct usage_sum *s = &usage_row_of(r, p->rank, &hint)->sums[metric];
-        s->sum += p->value;
-        s->most = s->count++ ? fmax(s->most, p->value) : p->value;
+        if (metric < USAGE_METRICS) /* else one of a newer coordinator */
+            usage_sum_take(&usage_row_of(r, p->rank, &hint)->sums[metric], reply->points + i, end - i);
     }
     if (r->count)
         qsort(r->list, r->count, sizeof(*r->list), usage_row_compare);
@@ -87,7 +112,7 @@ static void usage_rows_take(struct usage_rows *r, const Ddp__V1__GetMetricsReply
 
 static struct text usage_value_text(int metric, const struct usage_sum *s)
 {
-    const double mean = s->sum / (double)s->count;
+    const double mean = s->sum / s->weight;
     struct text out = {""};
 
     switch (metric) {
@@ -117,7 +142,7 @@ void usage_table_print(const Ddp__V1__GetMetricsReply *reply, struct buf *out)
         table_cell(t, STYLE_NONE, text_count(rows.list[i].rank).text);
         for (int m = 0; m < USAGE_METRICS; m++) {
             const struct usage_sum *s = &rows.list[i].sums[m];
-            table_cell(t, STYLE_NONE, s->count ? usage_value_text(m, s).text : "");
+            table_cell(t, STYLE_NONE, s->weight > 0 ? usage_value_text(m, s).text : "");
         }
         table_end_row(t);
     }
