@@ -9,6 +9,7 @@
 #include "client/cmd/usage_table.h"
 #include "client/connect.h"
 #include "client/export/export_points.h"
+#include "client/export/export_source.h"
 #include "client/export/export_text.h"
 #include "client/reply_json.h"
 #include "client/text/format.h"
@@ -33,7 +34,7 @@ static const struct option_spec options[] = {
      .type = OPTION_INT,
      .offset = offsetof(struct metrics_options, limit),
      .value = "N",
-     .help = "show at most the newest N points of each job"},
+     .help = "show at most the newest N points of each metric and rank"},
     {.name = "usage",
      .type = OPTION_FLAG,
      .offset = offsetof(struct metrics_options, usage),
@@ -55,7 +56,8 @@ static const struct option_spec options[] = {
 };
 
 /* The table: a row for each step, a column for each metric. A cell has the newest value of the lowest rank
- * that reported the metric at that step. */
+ * that reported the metric at that step. If the job has more points than fit into one reply, a column has the lowest rank that
+ * reported the metric at all. */
 struct grid {
     const char **names; /* borrowed from the points */
     size_t columns, names_cap;
@@ -200,7 +202,7 @@ static void metrics_print_csv(const Ddp__V1__GetMetricsReply *reply, int64_t job
 }
 
 static enum err_code metrics_fetch(struct link *link, const struct metrics_options *o, int64_t job,
-                                   bool usage, void **reply, struct err *e)
+                                   bool usage, enum export_ranks ranks, void **reply, struct err *e)
 {
     Ddp__V1__GetMetricsRequest request = DDP__V1__GET_METRICS_REQUEST__INIT;
     request.job = job;
@@ -208,7 +210,7 @@ static enum err_code metrics_fetch(struct link *link, const struct metrics_optio
     request.usage = usage;
     if (o->name)
         request.name = (char *)(uintptr_t)o->name;
-    return link_call(link, "GetMetrics", &request, reply, 0, e);
+    return export_get(link, &request, ranks, reply, e);
 }
 
 /* In place of the table, if the program has reported nothing or if --usage asks for it. False: there is nothing to show. */
@@ -230,11 +232,12 @@ static enum err_code metrics_show_job(struct link *link, const struct metrics_op
 {
     CLEANUP(rpc_release) void *reply = NULL, *usage = NULL;
     CLEANUP(buf_release) struct buf out = {0};
-    if (metrics_fetch(link, o, job, o->usage, &reply, e) != ERR_OK)
-        return e->code;
     const bool table = !o->output || strcmp(o->output, "table") == 0;
+    const enum export_ranks ranks = table && !o->usage ? EXPORT_LOWEST_RANK : EXPORT_ALL_RANKS;
+    if (metrics_fetch(link, o, job, o->usage, ranks, &reply, e) != ERR_OK)
+        return e->code;
     if (table && !o->name && !o->usage && !((const Ddp__V1__GetMetricsReply *)reply)->n_points &&
-        metrics_fetch(link, o, job, true, &usage, e) != ERR_OK)
+        metrics_fetch(link, o, job, true, EXPORT_ALL_RANKS, &usage, e) != ERR_OK)
         return e->code;
     if (o->output && strcmp(o->output, "csv") == 0)
         metrics_print_csv(reply, job, first, &out);
@@ -287,7 +290,7 @@ static enum err_code metrics_fetch_curve(struct link *link, int64_t job, const c
     request.job = job;
     request.name = (char *)(uintptr_t)name;
     request.limit = limit > INT32_MAX ? INT32_MAX : (int32_t)limit;
-    if (link_call(link, "GetMetrics", &request, &reply, 0, e) != ERR_OK)
+    if (export_get(link, &request, EXPORT_LOWEST_RANK, &reply, e) != ERR_OK)
         return e->code;
     buf_printf(&label, "#%lld ", (long long)job);
     term_puts_safe(&label, name);
