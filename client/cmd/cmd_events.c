@@ -25,16 +25,46 @@ static const struct option_spec options[] = {
     {0},
 };
 
+/* Moves the events of one reply to the end of another. */
+static void events_move(Ddp__V1__GetEventsReply *to, size_t *cap, Ddp__V1__GetEventsReply *from)
+{
+    for (size_t i = 0; i < from->n_events; i++) {
+        to->events = array_grow(to->events, to->n_events, cap, sizeof(*to->events));
+        to->events[to->n_events++] = from->events[i];
+    }
+    from->n_events = 0;
+}
+
+/* Gets all events after this number. A reply has only some of them, so the next ones are asked for until there are none. */
+static enum err_code events_get(struct link *link, int64_t job, int64_t after, void **reply, struct err *e)
+{
+    Ddp__V1__GetEventsRequest request = DDP__V1__GET_EVENTS_REQUEST__INIT;
+    CLEANUP(rpc_release) void *message = NULL;
+    request.job = job;
+    request.after = after;
+    if (link_call(link, "GetEvents", &request, &message, 0, e) != ERR_OK)
+        return e->code;
+    Ddp__V1__GetEventsReply *all = message;
+    size_t cap = all->n_events;
+    for (bool more = all->n_events > 0; more;) {
+        CLEANUP(rpc_release) void *part = NULL;
+        request.after = all->events[all->n_events - 1]->id;
+        if (link_call(link, "GetEvents", &request, &part, 0, e) != ERR_OK)
+            return e->code;
+        more = ((const Ddp__V1__GetEventsReply *)part)->n_events > 0;
+        events_move(all, &cap, part);
+    }
+    *reply = steal(message);
+    return ERR_OK;
+}
+
 /* *after becomes the number of the newest event. */
 static enum err_code events_fetch(struct link *link, const struct events_options *o, int64_t job, bool first,
                                   int64_t *after, struct buf *out, struct err *e)
 {
-    Ddp__V1__GetEventsRequest request = DDP__V1__GET_EVENTS_REQUEST__INIT;
     CLEANUP(rpc_release) void *message = NULL;
     const struct term term = term_of(STDOUT_FILENO);
-    request.job = job;
-    request.after = *after;
-    if (link_call(link, "GetEvents", &request, &message, 0, e) != ERR_OK)
+    if (events_get(link, job, *after, &message, e) != ERR_OK)
         return e->code;
     const Ddp__V1__GetEventsReply *reply = message;
     if (reply->n_events)
@@ -66,7 +96,7 @@ static enum err_code events_print(struct link *link, const struct events_options
                                   struct err *e)
 {
     CLEANUP(buf_release) struct buf out = {0};
-    int64_t after = 0;
+    int64_t after = -1; /* from the start: 0 would mean only the newest */
     bool over = !o->follow;
     if (o->follow)
         interrupts_catch();
@@ -80,8 +110,6 @@ static enum err_code events_print(struct link *link, const struct events_options
             return code;
         if (!stdout_put(&out) || (over && code == ERR_OK))
             return ERR_OK;
-        if (after == 0)
-            after = -1; /* there was none: all from the start, since 0 would mean the newest */
         for (int i = 0; i < AGAIN_MS / 100 && !interrupts_count(); i++)
             link_sleep(link, 100);
     }
