@@ -2,23 +2,17 @@
 #define DDP_PROTO_RPC_CREDS_H
 
 #include <stdbool.h>
-#include <sys/types.h>
-#include <time.h>
 
 #include <grpc/grpc.h>
 
+#include "base/crypto/pem_watch.h"
 #include "base/err.h"
 #include "proto/rpc_tls.h"
 
 /* rpc_tls_files as gRPC's credentials; inside proto/ only. */
 
-struct rpc_tls_stamp {
-    struct timespec changed;
-    off_t size;
-    ino_t inode;
-};
-/* Whether ca, cert or key have changed since the stamps were taken; updates the stamps. */
-bool rpc_tls_changed(const struct rpc_tls_files *files, struct rpc_tls_stamp stamps[3]);
+/* Whether ca, cert or key have changed since the last look. */
+bool rpc_tls_changed(const struct rpc_tls_files *files, struct pem_watch *watch);
 
 struct rpc_tls_source; /* a server's files; must live longer than the credentials that are made from them */
 struct rpc_tls_source *rpc_tls_source_create(const struct rpc_tls_files *files);

@@ -95,7 +95,7 @@ static void link_copy(struct rpc_link *link, const struct rpc_channel_options *o
         link->files =
             (struct rpc_tls_files){xstrdup(o->tls->ca), xstrdup(o->tls->cert), xstrdup(o->tls->key)};
         link->options.tls = &link->files;
-        rpc_tls_changed(&link->files, link->stamps);
+        rpc_tls_changed(&link->files, &link->watch);
     }
 }
 
@@ -153,12 +153,19 @@ enum err_code rpc_link_share(struct rpc_link *link, const struct rpc_link *with,
 void rpc_link_refresh(struct rpc_link *link)
 {
     grpc_channel *fresh = NULL;
+    bool changed;
     struct err e;
 
-    if (!link->options.tls || !rpc_tls_changed(&link->files, link->stamps))
+    if (!link->options.tls)
         return;
-    if (link_connect(link, &fresh, &e)) {
-        log_warn("tls_not_reloaded", "why=%s", LOG_Q(e.msg));
+    changed = rpc_tls_changed(&link->files, &link->watch);
+    if (!changed && !link->watch.failed)
+        return;
+    link->watch.failed = link_connect(link, &fresh, &e) != ERR_OK;
+    if (link->watch.failed) {
+        /* Each call tries again, but the same files are reported once. */
+        if (changed)
+            log_warn("tls_not_reloaded", "why=%s", LOG_Q(e.msg));
         return;
     }
     grpc_channel_destroy(link->grpc);

@@ -14,7 +14,7 @@ struct rpc_link {
     char *target;
     struct rpc_channel_options options; /* the link owns its texts and files */
     struct rpc_tls_files files;
-    struct rpc_tls_stamp stamps[3];
+    struct pem_watch watch; /* of files */
     grpc_slice
         authorization; /* "Bearer ..."; a counted slice, since a connection may need it longer than the link exists */
     bool has_token;

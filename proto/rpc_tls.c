@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include <grpc/grpc_security.h>
 
@@ -60,26 +59,9 @@ enum err_code rpc_tls_check(const struct rpc_tls_files *files, struct err *e)
     return pems_read(files, &pems, e);
 }
 
-bool rpc_tls_changed(const struct rpc_tls_files *files, struct rpc_tls_stamp stamps[3])
+bool rpc_tls_changed(const struct rpc_tls_files *files, struct pem_watch *watch)
 {
-    const char *paths[] = {files->ca, files->cert, files->key};
-    bool changed = false;
-
-    for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
-        struct rpc_tls_stamp *old = &stamps[i], now = {0};
-        struct stat st;
-
-        if (stat(paths[i], &st) == 0) {
-            now.changed = st.st_mtim;
-            now.size = st.st_size;
-            now.inode = st.st_ino;
-        }
-        if (now.changed.tv_sec != old->changed.tv_sec || now.changed.tv_nsec != old->changed.tv_nsec ||
-            now.size != old->size || now.inode != old->inode)
-            changed = true;
-        *old = now;
-    }
-    return changed;
+    return pem_watch_look(watch, (const char *const[]){files->ca, files->cert, files->key}, 3);
 }
 
 /* ---- server: reads changed files again at the next handshake ---- */
@@ -87,7 +69,7 @@ bool rpc_tls_changed(const struct rpc_tls_files *files, struct rpc_tls_stamp sta
 struct rpc_tls_source {
     struct rpc_tls_files files; /* own copies */
     pthread_mutex_t lock;       /* handshakes run on gRPC's threads */
-    struct rpc_tls_stamp stamps[3];
+    struct pem_watch watch;
     bool loaded;
 };
 
@@ -118,12 +100,17 @@ static grpc_ssl_certificate_config_reload_status source_fetch(void *user,
     grpc_ssl_certificate_config_reload_status result = GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     CLEANUP(pems_release) struct pems pems = {0};
     struct err e = {0};
+    bool changed;
 
     pthread_mutex_lock(&source->lock);
-    if (!rpc_tls_changed(&source->files, source->stamps) && source->loaded) {
+    changed = rpc_tls_changed(&source->files, &source->watch);
+    if (!changed && source->loaded && !source->watch.failed) {
         /* The usual case: no file has changed. */
     } else if (pems_read(&source->files, &pems, &e)) {
-        log_warn("tls_not_reloaded", "why=%s", LOG_Q(e.msg));
+        source->watch.failed = true;
+        /* Each handshake tries again, but the same files are reported once. */
+        if (changed || !source->loaded)
+            log_warn("tls_not_reloaded", "why=%s", LOG_Q(e.msg));
         if (!source->loaded)
             result = GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_FAIL;
     } else {
@@ -133,6 +120,7 @@ static grpc_ssl_certificate_config_reload_status source_fetch(void *user,
         if (source->loaded)
             log_info("tls_reloaded", "certificate=%s", LOG_Q(source->files.cert));
         source->loaded = true;
+        source->watch.failed = false;
         result = GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
     }
     pthread_mutex_unlock(&source->lock);

@@ -5,7 +5,8 @@
 
 /* TLS with PEM files. A server requires a certificate of its CA from every client; a client checks the
  * server's certificate and name. Both sides read the files anew when they change (checked at each handshake
- * or new channel), so certificates are replaced by renaming new files into place. */
+ * or new channel), so certificates are replaced by renaming new files into place. Files that cannot be used are
+ * tried again each time, and the old ones stay in use until then. */
 struct rpc_tls_files {
     const char *ca;   /* the certificate authority to trust */
     const char *cert; /* own certificate chain */

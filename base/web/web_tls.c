@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include <gnutls/abstract.h>
 #include <gnutls/x509.h>
@@ -10,6 +9,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/crypto/pem.h"
+#include "base/crypto/pem_watch.h"
 #include "base/crypto/secret.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -27,14 +27,9 @@ struct certificate {
     int64_t replaced_ms;
     struct certificate *older; /* handshakes may still use it */
 };
-struct file_stamp {
-    struct timespec changed;
-    off_t size;
-    ino_t inode;
-};
 struct web_tls {
     char *cert, *key;
-    struct file_stamp stamps[2];
+    struct pem_watch watch;
     struct certificate *newest;
 };
 
@@ -107,19 +102,7 @@ static enum err_code certificate_read(const struct web_tls *t, struct certificat
 
 static bool tls_files_changed(struct web_tls *t)
 {
-    const char *const paths[] = {t->cert, t->key};
-    bool changed = false;
-    for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
-        struct file_stamp *old = &t->stamps[i], now = {0};
-        struct stat st;
-        if (stat(paths[i], &st) == 0)
-            now = (struct file_stamp){st.st_mtim, st.st_size, st.st_ino};
-        changed = changed || now.changed.tv_sec != old->changed.tv_sec ||
-                  now.changed.tv_nsec != old->changed.tv_nsec || now.size != old->size ||
-                  now.inode != old->inode;
-        *old = now;
-    }
-    return changed;
+    return pem_watch_look(&t->watch, (const char *const[]){t->cert, t->key}, 2);
 }
 
 static void tls_replace(struct web_tls *t, struct certificate *fresh)
@@ -191,11 +174,13 @@ static int tls_give_certificate(gnutls_session_t session, const gnutls_datum_t *
     (void)algorithms;
     (void)algorithm_count;
     BUG_ON(!t);
-    if (tls_files_changed(t)) {
-        if (certificate_read(t, &fresh, &e) == ERR_OK) {
+    const bool changed = tls_files_changed(t);
+    if (changed || t->watch.failed) {
+        t->watch.failed = certificate_read(t, &fresh, &e) != ERR_OK;
+        if (!t->watch.failed) {
             tls_replace(t, fresh);
             log_info("web_tls_reloaded", "certificate=%s", LOG_Q(t->cert));
-        } else {
+        } else if (changed) { /* each handshake tries again, but the same files are reported once */
             log_warn("web_tls_not_reloaded", "why=%s", LOG_Q(e.msg));
         }
     }

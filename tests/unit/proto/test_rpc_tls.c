@@ -236,6 +236,60 @@ static void a_client_uses_its_replaced_files(void **state)
     identity_release(&live);
 }
 
+/* A key that others may read is refused. Then only its mode changes, which neither its content nor its time of
+ * modification shows. */
+static void a_server_uses_a_key_after_chmod(void **state)
+{
+    struct identity live = {xasprintf("%s/mode-ca.pem", dir), xasprintf("%s/mode.pem", dir),
+                            xasprintf("%s/mode.key", dir)};
+    struct rpc_tls_files serving = files_of(&live), ours = files_of(&our_client),
+                         theirs = files_of(&foreign_client);
+    struct fixture_options options = {.tcp = "127.0.0.1:0", .tls = &serving};
+    struct fixture server;
+    struct err e;
+
+    (void)state;
+    run_shell(
+        "cd %s && cp ours.pem mode-ca.pem && cp coordinator.pem mode.pem && cp coordinator.key mode.key",
+        dir);
+    fixture_start(&server, &options);
+    assert_int_equal(call_with(server.target, &ours, NULL, &e), ERR_OK);
+    run_shell("cd %s && cp foreign.pem n && mv n mode-ca.pem && cp impostor.pem n && mv n mode.pem && "
+              "cp impostor.key n && chmod 644 n && mv n mode.key",
+              dir);
+    assert_int_equal(call_with(server.target, &ours, NULL, &e), ERR_OK);
+    run_shell("chmod 600 %s", live.key);
+    assert_int_equal(call_as("stranger", server.target, &theirs, NULL, &e), ERR_OK);
+    assert_int_equal(call_with(server.target, &ours, NULL, &e), ERR_UNAVAILABLE);
+    fixture_stop(&server);
+    identity_release(&live);
+}
+
+static void a_client_uses_a_key_after_chmod(void **state)
+{
+    struct identity live = {xasprintf("%s/own-ca.pem", dir), xasprintf("%s/own.pem", dir),
+                            xasprintf("%s/own.key", dir)};
+    struct rpc_tls_files serving = files_of(&our_server), mine = files_of(&live);
+    struct fixture_options options = {.tcp = "127.0.0.1:0", .tls = &serving};
+    struct rpc_channel_options with = {.tls = &mine};
+    struct rpc_channel *channel;
+    struct fixture server;
+    struct err e;
+
+    (void)state;
+    run_shell("cd %s && cp ours.pem own-ca.pem && cp stranger.pem own.pem && cp stranger.key own.key", dir);
+    fixture_start(&server, &options);
+    assert_int_equal(rpc_channel_open(&channel, server.target, &with, &e), ERR_OK);
+    run_shell("cd %s && cp agent-7.pem n && mv n own.pem && cp agent-7.key n && chmod 644 n && mv n own.key",
+              dir);
+    assert_int_equal(call_on(channel, "agent-7", &e), ERR_UNAVAILABLE);
+    run_shell("chmod 600 %s", live.key);
+    assert_int_equal(call_on(channel, "agent-7", &e), ERR_OK);
+    rpc_channel_close(channel);
+    fixture_stop(&server);
+    identity_release(&live);
+}
+
 static void errors_name_unusable_files(void **state)
 {
     CLEANUP(free_text) char *empty = xasprintf("%s/empty.pem", dir);
@@ -271,6 +325,8 @@ int main(void)
         cmocka_unit_test(a_client_with_tls_refuses_plain_text),
         cmocka_unit_test(a_server_uses_replaced_files_at_the_next_handshake),
         cmocka_unit_test(a_client_uses_its_replaced_files),
+        cmocka_unit_test(a_server_uses_a_key_after_chmod),
+        cmocka_unit_test(a_client_uses_a_key_after_chmod),
         cmocka_unit_test(errors_name_unusable_files),
     };
 
