@@ -1,6 +1,7 @@
 #include "base/log.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,9 +62,30 @@ static size_t put_escaped(char *out, char c)
         out[1] = c;
         return 2;
     default:
-        out[0] = (unsigned char)c < ' ' ? '?' : c;
+        out[0] = c;
         return 1;
     }
+}
+
+/* The bytes of a control character, which a terminal would execute when a person prints the log: one below 0x20, DEL, or a C1
+ * control in UTF-8. 0: another character. */
+static size_t control_length(const char *text)
+{
+    const unsigned char *s = (const unsigned char *)text;
+
+    if (s[0] == 0xc2 && s[1] >= 0x80 && s[1] < 0xa0)
+        return 2;
+    return (s[0] && s[0] < ' ') || s[0] == 0x7f;
+}
+
+static bool needs_quotes(const char *text)
+{
+    if (!*text)
+        return true;
+    for (; *text; text++)
+        if (strchr(" =\"\\", *text) || control_length(text))
+            return true;
+    return false;
 }
 
 const char *log_quote(struct log_value *out, const char *text)
@@ -72,13 +94,17 @@ const char *log_quote(struct log_value *out, const char *text)
 
     if (!text)
         text = "";
-    if (*text && !strpbrk(text, " =\"\\\n\t\r")) {
+    if (!needs_quotes(text)) {
         snprintf(out->text, sizeof(out->text), "%s", text);
         return out->text;
     }
     out->text[n++] = '"';
-    for (; *text && n < sizeof(out->text) - 4; text++)
-        n += put_escaped(out->text + n, *text);
+    while (*text && n < sizeof(out->text) - 4) {
+        const size_t control = *text == '\n' ? 0 : control_length(text);
+
+        n += put_escaped(out->text + n, control ? '?' : *text);
+        text += control ? control : 1;
+    }
     out->text[n++] = '"';
     out->text[n] = '\0';
     return out->text;

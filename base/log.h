@@ -20,7 +20,8 @@ void log_line(enum log_level level, const char *event, const char *fmt, ...)
 #define log_warn(event, ...) log_line(LOG_WARN, event, __VA_ARGS__)
 #define log_error(event, ...) log_line(LOG_ERROR, event, __VA_ARGS__)
 
-/* Writes a logfmt value: in quotes with escapes if necessary, truncated to the buffer. Returns out. */
+/* Writes a logfmt value: in quotes with escapes if necessary, truncated to the buffer. Control characters, which a terminal
+ * would execute, become '?'. Returns out. */
 struct log_value {
     char text[320];
 };

@@ -136,6 +136,13 @@ static void log_values_are_quoted_when_needed(void **state)
     assert_string_equal(LOG_Q("a=\"b\"\n"), "\"a=\\\"b\\\"\\n\"");
     assert_string_equal(LOG_Q(""), "\"\"");
     assert_string_equal(LOG_Q(NULL), "\"\"");
+    /* a terminal would execute these: ESC and BEL, DEL, and a C1 control in UTF-8 */
+    assert_string_equal(LOG_Q("\x1b]0;owned\a\x1b[2J"), "\"?]0;owned??[2J\"");
+    assert_string_equal(LOG_Q("a\x7f"), "\"a?\"");
+    assert_string_equal(LOG_Q("a\xc2\x9bK b"), "\"a?K b\"");
+    assert_string_equal(LOG_Q("\xc2\x9b"), "\"?\"");
+    assert_string_equal(LOG_Q("\xc2\xb5s\xc3\x9f\xe2\x80\x9c"), "\xc2\xb5s\xc3\x9f\xe2\x80\x9c");
+    assert_string_equal(LOG_Q("cut\xc2"), "cut\xc2");
 }
 
 static void log_is_one_line(void **state)
