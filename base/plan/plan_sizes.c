@@ -75,8 +75,10 @@ enum err_code plan_sizes_parse(const char *text, size_t len, struct plan_sizes *
     CLEANUP(json_release) json_t *object = NULL;
     struct plan_sizes s = {0};
 
-    if (json_parse(text, len, SIZES_LIMIT, &object, e))
-        return err_set(e, ERR_DATA_LOSS, "the sizes of a job: %.200s", e->msg);
+    if (json_parse(text, len, SIZES_LIMIT, &object, e)) {
+        e->code = ERR_DATA_LOSS;
+        return err_wrap(e, "the sizes of a job");
+    }
     for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
         double value = json_get_real(object, fields[i].name, NAN);
 

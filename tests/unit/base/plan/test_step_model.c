@@ -250,6 +250,10 @@ static void sizes_as_text(void **state)
     assert_int_equal(plan_sizes_parse("{\"parameters\": 3}", 17, &back, &e), ERR_DATA_LOSS);
     assert_string_equal(e.msg, "the sizes of a job lack 'arrays'");
     assert_int_equal(plan_sizes_parse("3", 1, &back, &e), ERR_DATA_LOSS);
+    assert_int_equal(plan_sizes_parse("{", 1, &back, &e), ERR_DATA_LOSS);
+    assert_non_null(strstr(e.msg, "the sizes of a job: "));
+    assert_null(strstr(e.msg + 1, "the sizes of a job"));
+    assert_true(strlen(e.msg) > strlen("the sizes of a job: "));
 }
 
 static void gpus(void **state)
