@@ -21,7 +21,7 @@
 /* Reads 50 or "30s". */
 static enum err_code read_round(const struct conf_node *node, void *at, struct err *e)
 {
-    static const struct conf_field steps[] = {{"every", CONF_INT, 0, JOB_FROM_ONE}, {0}};
+    static const struct conf_field steps[] = {{"every", CONF_INT, 0, JOB_STEPS}, {0}};
     struct sync_spec *sync = at;
     const char *text = conf_scalar(node);
     struct err why;

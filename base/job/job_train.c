@@ -102,7 +102,7 @@ static enum err_code read_optimizer(const struct conf_node *node, void *at, stru
 /* Reads 500, "10 epochs", "15m" or never. */
 static enum err_code read_every(const struct conf_node *node, void *at, struct err *e)
 {
-    static const struct conf_field steps[] = {{"every", CONF_INT, 0, JOB_FROM_ONE}, {0}};
+    static const struct conf_field steps[] = {{"every", CONF_INT, 0, JOB_STEPS}, {0}};
     const char *text = conf_scalar(node);
     struct job_every every = {0};
     struct err why;
@@ -189,8 +189,8 @@ const struct conf_field job_train_fields[] = {
     {"batch", CONF_INT, AT(batch), .min = 1, .max = 1 << 24},
     {"global_batch", CONF_INT, AT(global_batch), .min = 1, .max = 1 << 24},
     {"accumulate", CONF_INT, AT(accumulate), .min = 1, .max = 1 << 16},
-    {"epochs", CONF_INT, AT(epochs), JOB_FROM_ONE},
-    {"steps", CONF_INT, AT(steps), JOB_FROM_ONE},
+    {"epochs", CONF_INT, AT(epochs), JOB_EPOCHS},
+    {"steps", CONF_INT, AT(steps), JOB_STEPS},
     {"seed", CONF_INT, AT(seed), JOB_FROM_ZERO},
     {"precision", CONF_ENUM, AT(precision), .names = job_precision_names},
     {"recompute", CONF_ENUM, AT(recompute), .names = job_recompute_names},

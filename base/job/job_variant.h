@@ -9,6 +9,9 @@
 
 /* ranges of a conf_field */
 #define JOB_FROM_ONE .min = 1, .max = INFINITY
+/* Far above any run, and small enough for sums and for products with small numbers. */
+#define JOB_STEPS .min = 1, .max = 1e12
+#define JOB_EPOCHS .min = 1, .max = 1e9
 #define JOB_FROM_ZERO .min = 0, .max = INFINITY
 #define JOB_ABOVE_ZERO .min = 0, .max = INFINITY, .above = true
 #define JOB_BELOW_ONE .min = 0, .max = 1, .below = true

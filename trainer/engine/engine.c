@@ -332,5 +332,9 @@ int64_t engine_total_steps(const struct engine *n)
     int64_t epochs_after = n->spec->epochs - n->cursor.epoch - 1;
     if (epochs_after < 0)
         return n->step;
-    return n->step + sampler_steps_left(&n->sampler, &n->cursor) + epochs_after * sampler_steps(&n->sampler);
+    int64_t all;
+    if (__builtin_mul_overflow(epochs_after, sampler_steps(&n->sampler), &all) ||
+        __builtin_add_overflow(all, n->step + sampler_steps_left(&n->sampler, &n->cursor), &all))
+        return INT64_MAX;
+    return all;
 }

@@ -17,11 +17,14 @@ int64_t share_batch(const struct engine *n, int rank)
 static int64_t samples_left(const struct engine *n)
 {
     const struct train_spec *s = n->spec;
+    const int64_t units = s->steps ? s->steps - n->step : s->epochs - n->cursor.epoch;
+    const int64_t each = s->steps ? n->sampler.global : n->sampler.samples;
     int64_t left;
-    if (s->steps)
-        left = (s->steps - n->step) * n->sampler.global - n->step_samples;
-    else
-        left = (s->epochs - n->cursor.epoch) * n->sampler.samples - n->cursor.position;
+    if (units <= 0)
+        return 0;
+    if (__builtin_mul_overflow(units, each, &left))
+        return INT64_MAX; /* `steps` or `epochs` of a run that is stopped by hand: no round has that many */
+    left -= s->steps ? n->step_samples : n->cursor.position;
     return left > 0 ? left : 0;
 }
 

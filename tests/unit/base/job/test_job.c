@@ -164,8 +164,9 @@ static void every_form(void **state)
         assert_int_equal(spec.train.eval.every.count, forms[i].count);
         assert_int_equal(spec.train.eval.every.unit, forms[i].unit);
     }
-    refuse_job(TRAIN "  eval: {every: 0}\n",
-               "job.yaml:6:17: invalid value for 'every': expected a number of at least 1, got '0'");
+    refuse_job(
+        TRAIN "  eval: {every: 0}\n",
+        "job.yaml:6:17: invalid value for 'every': expected a number from 1 to 1000000000000, got '0'");
     refuse_job(
         TRAIN "  eval: {every: 5 weeks}\n",
         "job.yaml:6:17: invalid value for 'every': expected steps, epochs or a time, such as 500, \"10 epochs\", \"15m\" or never, got '5 weeks'");
@@ -222,6 +223,18 @@ static void values_out_of_range_are_refused(void **state)
     refuse_job(
         "max_restarts: -1\ncommand: [ls]\n",
         "job.yaml:1:15: invalid value for 'max_restarts': expected a number from 0 to 1000000, got '-1'");
+    refuse_job(
+        TRAIN_HEAD "  data: {type: synthetic}\n  batch: 32\n  epochs: 1000000001\n",
+        "job.yaml:5:11: invalid value for 'epochs': expected a number from 1 to 1000000000, got '1000000001'");
+    refuse_job(TRAIN_HEAD "  data: {type: synthetic}\n  batch: 32\n  steps: 1000000000001\n",
+               "job.yaml:5:10: invalid value for 'steps': expected a number from 1 to 1000000000000, got "
+               "'1000000000001'");
+    refuse_job(TRAIN "  eval: {every: 1000000000001}\n",
+               "job.yaml:6:17: invalid value for 'every': expected a number from 1 to 1000000000000, got "
+               "'1000000000001'");
+    refuse_job(TRAIN "  sync: {type: average, every: 1000000000001}\n",
+               "job.yaml:6:32: invalid value for 'every': expected a number from 1 to 1000000000000, got "
+               "'1000000000001'");
     refuse_job("restart_on: always\ncommand: [ls]\n",
                "job.yaml:1:13: invalid value for 'restart_on': expected fault or any, got 'always'");
     refuse_job(

@@ -206,8 +206,9 @@ static void rounds_of_a_given_time(void **state)
     refuse_job(
         TRAIN "  sync: {type: diloco, every: \"50\"}\n",
         "job.yaml:6:31: invalid value for 'every': expected steps or a time, such as 50 or \"30s\", got the text \"50\"");
-    refuse_job(TRAIN "  sync: {type: average, every: 0}\n",
-               "job.yaml:6:32: invalid value for 'every': expected a number of at least 1, got '0'");
+    refuse_job(
+        TRAIN "  sync: {type: average, every: 0}\n",
+        "job.yaml:6:32: invalid value for 'every': expected a number from 1 to 1000000000000, got '0'");
     refuse_job(
         TRAIN "  sync: {type: diloco, every: 30s, fragments: 2}\n",
         "job.yaml:6:31: 'fragments' needs 'every' as a number of steps, because it divides the round by steps");

@@ -268,6 +268,25 @@ static void samples_without_room_are_counted(void **state)
     rank_close(&k);
 }
 
+/* The samples and steps of the whole run do not fit into 64 bits. */
+static void a_run_without_end_is_dealt_samples(void **state)
+{
+    static const struct train_spec specs[] = {{.steps = 1000000000000}, {.epochs = 1000000000}};
+    struct rank k;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(specs); i++) {
+        rank_open(&k, 0);
+        k.spec = specs[i];
+        k.t.engine.sampler.samples = INT64_C(1) << 40;
+        k.t.engine.sampler.global = specs[i].steps ? 1 << 24 : 1;
+        assert_true(timed_round_begin(&k.t));
+        assert_true(k.t.engine.share.most > 0);
+        assert_int_equal(engine_total_steps(&k.t.engine), specs[i].steps ? specs[i].steps : INT64_MAX);
+        rank_close(&k);
+    }
+}
+
 /* As many as rounds of some hundred ranks leave. */
 static void pieces_of_many_ranks_are_kept(void **state)
 {
@@ -298,6 +317,7 @@ int main(void)
         cmocka_unit_test(the_last_round_has_no_outer_momentum),
         cmocka_unit_test(the_clock_starts_when_the_round_opens),
         cmocka_unit_test(samples_without_room_are_counted),
+        cmocka_unit_test(a_run_without_end_is_dealt_samples),
         cmocka_unit_test(pieces_of_many_ranks_are_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
