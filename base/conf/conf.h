@@ -37,6 +37,7 @@ struct conf_field {
     bool required;
     double min, max;   /* CONF_INT, CONF_REAL, CONF_DURATION (ms); both 0: no range; max INFINITY: no end */
     bool above, below; /* the range excludes min, excludes max */
+    bool single;       /* CONF_REAL: the value is used as a float, which must be in the range as well */
     const char *const *names; /* CONF_ENUM, NULL-terminated */
     /* CONF_STRUCT: ended by a NULL key. CONF_CUSTOM: keys of the map that fn reads, for "did you mean"; NULL: unknown. */
     const struct conf_field *fields;

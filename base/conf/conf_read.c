@@ -112,14 +112,20 @@ static bool looks_int(const char *s)
     return skip_digits(&s) && !*s;
 }
 
-static enum err_code check_range(const struct conf_node *node, const struct conf_field *f, double value,
-                                 struct err *e)
+static bool range_has(const struct conf_field *f, double value)
 {
     bool low = f->above ? value <= f->min : value < f->min;
     bool high = f->below ? value >= f->max : value > f->max;
+
+    return isfinite(value) && ((f->min == 0 && f->max == 0 && !f->above) || (!low && !high));
+}
+
+static enum err_code check_range(const struct conf_node *node, const struct conf_field *f, double value,
+                                 struct err *e)
+{
     char expected[96];
 
-    if (isfinite(value) && ((f->min == 0 && f->max == 0 && !f->above) || (!low && !high)))
+    if (range_has(f, value))
         return ERR_OK;
     if (isinf(f->max))
         snprintf(expected, sizeof(expected), "a number %s %.15g", f->above ? "above" : "of at least", f->min);
@@ -160,6 +166,11 @@ static enum err_code read_real(const struct conf_node *node, const struct conf_f
         return conf_fail(node, e, "invalid value for '%s': %.64s is too large", f->key, node->text);
     if (check_range(node, f, value, e))
         return e->code;
+    /* Such as 0.99999999, which a float rounds to 1. */
+    if (f->single && !range_has(f, (double)(float)value))
+        return conf_fail(
+            node, e, "invalid value for '%s': %.64s is %.15g in single precision, in which the job computes",
+            f->key, node->text, (double)(float)value);
     *out = value;
     return ERR_OK;
 }

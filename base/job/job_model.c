@@ -71,7 +71,7 @@ static const struct conf_field gpt_fields[] = {
     {"width", CONF_INT, AT(model.width), .required = true, .min = 1, .max = 1 << 20},
     {"context", CONF_INT, AT(model.context), .required = true, .min = 1, .max = 1 << 20},
     {"vocab", CONF_INT, AT(model.vocab), .min = 1, .max = 1 << 20},
-    {"dropout", CONF_REAL, AT(model.dropout), JOB_BELOW_ONE},
+    {"dropout", CONF_REAL, AT(model.dropout), JOB_BELOW_ONE, .single = true},
     {"activation", CONF_CUSTOM, AT(model.activation), .fn = read_gpt_activation},
     {"tied", CONF_BOOL, AT(model.tied)},
     {0},

@@ -26,7 +26,7 @@ const char *const job_reproducible_names[] = {"layout", "world", "none", NULL};
 
 static enum err_code read_betas(const struct conf_node *node, void *at, struct err *e)
 {
-    static const struct conf_field beta[] = {{"betas", CONF_REAL, 0, JOB_BELOW_ONE}, {0}};
+    static const struct conf_field beta[] = {{"betas", CONF_REAL, 0, JOB_BELOW_ONE, .single = true}, {0}};
     double pair[2];
 
     if (!conf_is_list(node) || conf_count(node) != 2)
@@ -64,13 +64,13 @@ static const struct conf_field sgd_fields[] = {
 static const struct conf_field adamw_fields[] = {
     COMMON,
     {"betas", CONF_CUSTOM, AT(optimizer.betas), .fn = read_betas},
-    {"eps", CONF_REAL, AT(optimizer.eps), JOB_ABOVE_ZERO},
+    {"eps", CONF_REAL, AT(optimizer.eps), JOB_ABOVE_ZERO, .single = true},
     {0},
 };
 static const struct conf_field muon_adamw_fields[] = {
     {"lr", CONF_REAL, AT(optimizer.adamw_lr), JOB_ABOVE_ZERO},
     {"betas", CONF_CUSTOM, AT(optimizer.betas), .fn = read_betas},
-    {"eps", CONF_REAL, AT(optimizer.eps), JOB_ABOVE_ZERO},
+    {"eps", CONF_REAL, AT(optimizer.eps), JOB_ABOVE_ZERO, .single = true},
     {0},
 };
 static const struct conf_field muon_fields[] = {

@@ -97,6 +97,10 @@ static void language_model_errors(void **state)
     refuse_job(
         "train:\n  model: {type: gpt, layers: 1, heads: 1, width: 64, context: 8, dropout: 1}\n",
         "job.yaml:2:75: invalid value for 'dropout': expected a number of at least 0 and below 1, got '1'");
+    refuse_job(
+        "train:\n  model: {type: gpt, layers: 1, heads: 1, width: 64, context: 8, dropout: 0.99999999}\n",
+        "job.yaml:2:75: invalid value for 'dropout': 0.99999999 is 1 in single precision, in which the job "
+        "computes");
     refuse_job(GPT "  data: {type: synthetic}\n" RUN,
                "job.yaml:3:16: a gpt model needs data of type text or tokens");
     refuse_job(TRAIN_HEAD "  data: {type: text, path: x}\n" RUN,
