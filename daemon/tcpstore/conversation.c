@@ -168,12 +168,57 @@ static enum err_code request_obey(struct tcpstore_conversation *c, struct tcpsto
     return err_set(e, ERR_INTERNAL, "unknown command %d", (int)r->command);
 }
 
-enum err_code tcpstore_converse(struct tcpstore_conversation *c, struct tcpstore_table *t, struct err *e)
+static size_t values_size(const struct tcpstore_table *t, const struct tcpstore_request *r)
+{
+    struct tcpstore_piece list = r->list;
+    size_t size = 0;
+
+    for (uint64_t i = 0; i < r->count; i++)
+        size += sizeof(uint64_t) + tcpstore_get(t, tcpstore_list_take(&list)).size;
+    return size;
+}
+
+/* An upper bound of the bytes of the reply, for the requests whose reply can be large; 0 for the others. */
+static size_t reply_bound(const struct tcpstore_table *t, const struct tcpstore_request *r)
+{
+    size_t size = 0;
+
+    switch (r->command) {
+    case TCPSTORE_GET:
+        return sizeof(uint64_t) + tcpstore_get(t, r->key).size;
+    case TCPSTORE_MULTI_GET:
+        return values_size(t, r);
+    case TCPSTORE_COMPARE_SET: /* the reply is one of these three */
+        return sizeof(uint64_t) + tcpstore_get(t, r->key).size + r->expected.size + r->value.size;
+    case TCPSTORE_QUEUE_POP:
+        return 2 * sizeof(uint64_t) + tcpstore_queue_first(t, r->key).size;
+    case TCPSTORE_LIST_KEYS:
+        tcpstore_each_key(t, add_key_size, &size);
+        return sizeof(int64_t) + size;
+    default:
+        return 0;
+    }
+}
+
+static bool reply_must_wait(const struct tcpstore_table *t, const struct tcpstore_request *r, size_t room)
+{
+    size_t size;
+
+    if (room >= (size_t)TCPSTORE_REQUEST_MAX) /* no reply is larger */
+        return false;
+    size = reply_bound(t, r);
+    /* a reply above the limit of its command is never built, so it need not wait for room */
+    return size > TCPSTORE_OUT_PAUSE && size > room && size <= (size_t)TCPSTORE_REQUEST_MAX;
+}
+
+enum err_code tcpstore_converse(struct tcpstore_conversation *c, struct tcpstore_table *t, size_t room,
+                                struct err *e)
 {
     enum err_code code = ERR_OK;
     struct tcpstore_request r;
     size_t done = 0, used = 1;
 
+    c->held = false;
     while (!code && used && c->in.len > done && c->in.len - done >= c->want &&
            c->out.len < TCPSTORE_OUT_PAUSE) {
         code =
@@ -183,6 +228,9 @@ enum err_code tcpstore_converse(struct tcpstore_conversation *c, struct tcpstore
         /* A client of the plain dialect gives up waiting without a word. Its next request shows that it has, and a
          * late answer to the wait would be taken for the answer to that request. */
         tcpstore_unwait(t, &c->waiter);
+        c->held = reply_must_wait(t, &r, room);
+        if (c->held)
+            break;
         code = request_obey(c, t, &r, e);
         done += used;
         c->want = 1;

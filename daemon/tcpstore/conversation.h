@@ -11,15 +11,18 @@ struct tcpstore_conversation {
     enum tcpstore_dialect dialect;
     struct buf in, out;
     size_t want; /* bytes that `in` needs before a request may be whole */
+    bool held;   /* the first request in `in` waits: its large reply was above `room` */
 };
 
 /* Replies wait in `out` up to about this many bytes; further requests are read when they have been sent. */
 enum { TCPSTORE_OUT_PAUSE = 64 << 10 };
 
-/* Obeys the whole requests in `in`. An error means that the connection must be closed: INVALID_ARGUMENT for bytes
- * that are not this protocol or above its limits, RESOURCE_EXHAUSTED if the store is full. */
+/* Obeys the whole requests in `in`, up to the first one whose reply has more than `room` bytes and is large: more than
+ * TCPSTORE_OUT_PAUSE. Such a request stays in `in`, and `held` is set until a call with more room obeys it. An error
+ * means that the connection must be closed: INVALID_ARGUMENT for bytes that are not this protocol or above its limits,
+ * RESOURCE_EXHAUSTED if the store is full. */
 MUST_CHECK enum err_code tcpstore_converse(struct tcpstore_conversation *c, struct tcpstore_table *t,
-                                           struct err *e);
+                                           size_t room, struct err *e);
 /* The table's `woken`: tells the client that its keys have come. */
 void tcpstore_conversation_woken(void *ctx, struct tcpstore_waiter *waiter);
 void tcpstore_conversation_release(struct tcpstore_conversation *c, struct tcpstore_table *t);

@@ -22,20 +22,28 @@ enum {
     READ_TURN = 256 << 10, /* bytes of one connection before the others have their turn */
     EVENTS = 128,
     ACCEPT_PAUSE_MS = 1000, /* without a free descriptor */
+    STALL_MS = 10000,
+    MOVED =
+        1 << 20, /* bytes that must move in that time, unless fewer are left: a slow network has 100 kB/s */
 };
 
 struct client {
     struct tcpstore_conversation talk; /* first: the table's callback finds the client by it */
     struct tcpstore_server *server;
     int fd;
-    uint32_t events;    /* that epoll waits for */
-    size_t traffic;     /* bytes of its buffers, counted in the server's sum */
-    int64_t busy_since; /* since when there are unfinished bytes; 0: there are none */
-    bool spoken;        /* it has sent a whole request */
-    bool dirty;         /* in the list of clients to settle */
-    bool dead;          /* to be closed when the client is settled */
+    uint32_t events; /* that epoll waits for */
+    size_t traffic;  /* bytes of its buffers, counted in the server's sum */
+    int64_t
+        busy_since; /* since when fewer than MOVED of its unfinished bytes have moved; 0: there are none */
+    size_t moved;   /* bytes since then */
+    bool spoken;    /* it has sent a whole request */
+    bool
+        held; /* its request waits for room for the reply, in the server's list of these; nothing is unsent */
+    bool dirty; /* in the list of clients to settle */
+    bool dead;  /* to be closed when the client is settled */
     struct client *next_dirty;
     struct client *next, *prev; /* of the clients of its list, oldest first */
+    struct client *next_held, *prev_held;
 };
 
 struct client_list {
@@ -48,7 +56,9 @@ struct tcpstore_server {
     struct tcpstore_table *table;
     struct client_list silent, spoken;
     struct client *dirty;
-    size_t traffic;
+    struct client *first_held, *last_held; /* the first one gets its reply first */
+    size_t traffic, held_traffic;          /* the second: of the clients in this list */
+    int64_t check_at; /* the next look for stalled clients, while the list is not empty */
     int epoll;
     bool leaving, paused;
     int64_t leave_at, resume_at;
@@ -85,6 +95,42 @@ static void client_mark_dirty(struct client *c)
     c->server->dirty = c;
 }
 
+/* Bytes have left, or the list has changed: the first request that is held may have room now. */
+static void server_try_held(struct tcpstore_server *s)
+{
+    if (s->first_held)
+        client_mark_dirty(s->first_held);
+}
+
+static void client_hold(struct client *c)
+{
+    struct tcpstore_server *s = c->server;
+
+    if (c->held)
+        return;
+    c->held = true;
+    c->prev_held = s->last_held;
+    c->next_held = NULL;
+    *(s->last_held ? &s->last_held->next_held : &s->first_held) = c;
+    s->last_held = c;
+    s->held_traffic += c->traffic;
+}
+
+static void client_unhold(struct client *c)
+{
+    struct tcpstore_server *s = c->server;
+
+    if (!c->held)
+        return;
+    c->held = false;
+    *(c->prev_held ? &c->prev_held->next_held : &s->first_held) = c->next_held;
+    *(c->next_held ? &c->next_held->prev_held : &s->last_held) = c->prev_held;
+    s->held_traffic -= c->traffic;
+    c->busy_since = c->traffic ? clock_boot_ms() : 0; /* until now the server was the slow one */
+    c->moved = 0;
+    server_try_held(s);
+}
+
 static void client_kill(struct client *c)
 {
     c->dead = true;
@@ -109,8 +155,10 @@ static void client_free(struct client *c)
 {
     struct tcpstore_server *s = c->server;
 
+    client_unhold(c);
     clients_remove(client_home(c), c);
     s->traffic -= c->traffic;
+    server_try_held(s);
     tcpstore_conversation_release(&c->talk, s->table);
     close(c->fd); /* which also ends its place in epoll */
     free(c);
@@ -127,12 +175,18 @@ static void client_count_traffic(struct client *c)
     if (!out->len)
         buf_release(out);
     now = in->cap + out->cap;
+    if (now < c->traffic)
+        server_try_held(c->server);
     c->server->traffic += now - c->traffic;
+    if (c->held)
+        c->server->held_traffic += now - c->traffic;
     c->traffic = now;
     if (!now)
         c->busy_since = 0;
-    else if (!c->busy_since)
+    else if (!c->busy_since || c->moved >= MOVED) {
         c->busy_since = clock_boot_ms();
+        c->moved = 0;
+    }
 }
 
 static void client_send(struct client *c)
@@ -149,7 +203,22 @@ static void client_send(struct client *c)
         if (n < 0)
             return;
         buf_consume(out, (size_t)n);
+        c->moved += (size_t)n;
     }
+}
+
+/* How large a reply may be now. Replies take up to half of the limit, so that they leave room for requests. */
+static size_t client_room(const struct client *c)
+{
+    const struct tcpstore_server *s = c->server;
+    const size_t most = s->options.traffic_limit / 2;
+
+    /* No other bytes will go, so there is nothing to wait for. This client's own request stays until it is obeyed. */
+    if (s->traffic - s->held_traffic == (c->held ? 0 : c->traffic) && (!s->first_held || s->first_held == c))
+        return SIZE_MAX;
+    if (s->first_held && s->first_held != c) /* others were first */
+        return 0;
+    return s->traffic < most ? most - s->traffic : 0;
 }
 
 static void client_obey(struct client *c)
@@ -158,7 +227,7 @@ static void client_obey(struct client *c)
 
     if (c->dead)
         return;
-    if (tcpstore_converse(&c->talk, c->server->table, &e)) {
+    if (tcpstore_converse(&c->talk, c->server->table, client_room(c), &e)) {
         /* a stranger can cause any number of the first kind */
         if (e.code == ERR_INVALID_ARGUMENT)
             log_debug("client_refused", "why=%s", LOG_Q(e.msg));
@@ -166,6 +235,11 @@ static void client_obey(struct client *c)
             log_warn("client_refused", "why=%s", LOG_Q(e.msg));
         client_kill(c);
     }
+    /* A client with earlier replies to read does not stand in the list, where others would wait for it to read them. */
+    if (c->talk.held && !c->talk.out.len)
+        client_hold(c);
+    else
+        client_unhold(c);
     if (!c->spoken && c->talk.dialect != TCPSTORE_UNKNOWN) {
         clients_remove(&c->server->silent, c);
         c->spoken = true;
@@ -181,6 +255,7 @@ static void client_read(struct client *c)
     if (n > 0) {
         buf_reserve(&c->talk.in, (size_t)n); /* no more: the memory counts */
         buf_append(&c->talk.in, chunk, (size_t)n);
+        c->moved += (size_t)n;
     } else if (!n || (errno != EAGAIN && errno != EINTR))
         client_kill(c);
 }
@@ -197,7 +272,26 @@ static void client_serve(struct client *c, uint32_t events)
         client_read(c);
 }
 
-/* The connection that has had unfinished bytes for the longest time: a worker's are finished at once. */
+static bool client_has_stalled(const struct client *c)
+{
+    return !c->held && c->busy_since && clock_boot_ms() - c->busy_since >= c->server->options.stall_ms;
+}
+
+/* Of two connections, whether the first is closed before the second. */
+static bool client_goes_first(const struct client *a, const struct client *b)
+{
+    const bool stalled = client_has_stalled(a);
+
+    if (stalled != client_has_stalled(b))
+        return stalled;
+    if (a->held != b->held) /* the server keeps it waiting */
+        return b->held;
+    /* A worker sends its requests at once, but the server may be slow to send it a large reply. */
+    if (!stalled && !a->talk.out.len != !b->talk.out.len)
+        return !a->talk.out.len;
+    return a->busy_since < b->busy_since;
+}
+
 static struct client *client_slowest(const struct tcpstore_server *s)
 {
     const struct client_list *lists[] = {&s->silent, &s->spoken};
@@ -205,7 +299,7 @@ static struct client *client_slowest(const struct tcpstore_server *s)
 
     for (size_t i = 0; i < ARRAY_LEN(lists); i++)
         for (struct client *c = lists[i]->first; c; c = c->next)
-            if (c->busy_since && (!slowest || c->busy_since < slowest->busy_since))
+            if (c->busy_since && (!slowest || client_goes_first(c, slowest)))
                 slowest = c;
     return slowest;
 }
@@ -222,6 +316,23 @@ static void server_limit_traffic(struct tcpstore_server *s)
         buf_release(&c->talk.out);
         client_count_traffic(c);
     }
+}
+
+/* Clients that do not read, or do not finish a request, must not keep others from their replies. */
+static void server_close_stalled(struct tcpstore_server *s)
+{
+    const struct client_list *lists[] = {&s->silent, &s->spoken};
+
+    if (!s->first_held || clock_boot_ms() < s->check_at)
+        return;
+    s->check_at = clock_boot_ms() + s->options.stall_ms / 4 + 1;
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+        for (struct client *c = lists[i]->first; c; c = c->next)
+            if (client_has_stalled(c)) {
+                log_warn("client_closed", "why=\"stalled for %lld ms while others wait for their replies\"",
+                         (long long)s->options.stall_ms);
+                client_kill(c);
+            }
 }
 
 /* Sends what can be sent, obeys requests that waited for that, and says what epoll waits for now. The client is not
@@ -245,7 +356,8 @@ static void client_settle(struct client *c)
         client_free(c);
         return;
     }
-    events = c->talk.out.len ? EPOLLOUT : EPOLLIN; /* no new request before the last answer has been sent */
+    /* no new request before the last answer has been sent */
+    events = c->talk.out.len ? EPOLLOUT : c->held ? 0 : EPOLLIN;
     if (events != c->events && !epoll_change(c->server, EPOLL_CTL_MOD, c->fd, events, c)) {
         client_free(c);
         return;
@@ -328,6 +440,8 @@ static int turn_timeout(const struct tcpstore_server *s)
         at = s->resume_at;
     if (s->leaving && s->leave_at < at)
         at = s->leave_at;
+    if (s->first_held && s->check_at < at)
+        at = s->check_at;
     if (at == INT64_MAX)
         return -1;
     return at > now ? (int)(at - now < 60000 ? at - now : 60000) : 0;
@@ -348,8 +462,10 @@ static void server_turn(struct tcpstore_server *s)
             client_serve(events[i].data.ptr, events[i].events);
     }
     clients_settle(s);
-    if (accepts) /* last: it may free clients */
+    if (accepts) /* not before: it may free clients */
         clients_accept(s);
+    server_close_stalled(s);
+    clients_settle(s); /* those that have room now */
     if (s->paused && clock_boot_ms() >= s->resume_at)
         listener_pause(s, false);
 }
@@ -387,6 +503,7 @@ enum err_code tcpstore_serve(const struct tcpstore_options *options, struct err 
 
     s.options.store_limit = options->store_limit ? options->store_limit : STORE_LIMIT;
     s.options.traffic_limit = options->traffic_limit ? options->traffic_limit : TRAFFIC_LIMIT;
+    s.options.stall_ms = options->stall_ms ? options->stall_ms : STALL_MS;
     s.options.clients_limit = options->clients_limit ? options->clients_limit : clients_allowed();
     s.table = tcpstore_table_create(s.options.store_limit, client_woken, NULL);
     s.epoll = epoll_create1(EPOLL_CLOEXEC);

@@ -326,6 +326,14 @@ void *tcpstore_pop(struct tcpstore_table *t, struct tcpstore_piece key, size_t *
     return data;
 }
 
+struct tcpstore_piece tcpstore_queue_first(const struct tcpstore_table *t, struct tcpstore_piece key)
+{
+    const struct table_entry *entry = table_find(t, key);
+    const struct queued *q = entry ? entry->first : NULL;
+
+    return q ? (struct tcpstore_piece){q->data, q->size} : (struct tcpstore_piece){NULL, 0};
+}
+
 struct tcpstore_piece tcpstore_get(const struct tcpstore_table *t, struct tcpstore_piece key)
 {
     const struct table_entry *entry = table_find(t, key);

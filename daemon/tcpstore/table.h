@@ -46,6 +46,8 @@ int64_t tcpstore_key_count(const struct tcpstore_table *t); /* keys with a value
 void tcpstore_each_key(const struct tcpstore_table *t, void (*fn)(void *ctx, struct tcpstore_piece key),
                        void *ctx);
 int64_t tcpstore_queue_length(const struct tcpstore_table *t, struct tcpstore_piece key);
+/* The first value of the queue, which stays in it; empty: there is none. */
+struct tcpstore_piece tcpstore_queue_first(const struct tcpstore_table *t, struct tcpstore_piece key);
 /* The first value of the queue, which the caller frees; NULL: it is empty. */
 void *tcpstore_pop(struct tcpstore_table *t, struct tcpstore_piece key, size_t *size);
 

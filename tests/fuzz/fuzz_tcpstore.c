@@ -25,7 +25,7 @@ static struct buf answers_of(const uint8_t *data, size_t size, size_t cut, enum 
         size -= n;
         do { /* answers are read at once, and requests behind a full buffer go on */
             before = c.in.len;
-            *code = tcpstore_converse(&c, t, &e);
+            *code = tcpstore_converse(&c, t, SIZE_MAX, &e);
             BUG_ON(*code && (*code != e.code || !e.msg[0]));
             buf_append(&all, c.out.data, c.out.len);
             buf_clear(&c.out);

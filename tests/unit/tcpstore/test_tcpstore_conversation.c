@@ -14,7 +14,7 @@ static void say_bytes(struct tcpstore_conversation *c, struct tcpstore_table *t,
     struct err e;
 
     buf_append(&c->in, b->data, b->len);
-    assert_ok(tcpstore_converse(c, t, &e), &e);
+    assert_ok(tcpstore_converse(c, t, SIZE_MAX, &e), &e);
     assert_int_equal(c->in.len, 0);
 }
 
@@ -218,7 +218,7 @@ static void the_cuts_between_bytes_do_not_matter(void **state)
     put_request(&b, 3, TEXTS("key"));
     for (size_t i = 0; i < b.len; i++) {
         buf_putc(&c.in, b.data[i]);
-        assert_ok(tcpstore_converse(&c, t, &e), &e);
+        assert_ok(tcpstore_converse(&c, t, SIZE_MAX, &e), &e);
     }
     hear_pieces(&c, TEXTS("value"));
     tcpstore_conversation_release(&c, t);
@@ -242,13 +242,13 @@ static void answers_wait_in_bounds(void **state)
     say_request(&c, t, 0, TEXTS("k", value));
     for (int i = 0; i < 10; i++)
         put_request(&c.in, 2, TEXTS("k"));
-    assert_ok(tcpstore_converse(&c, t, &e), &e);
+    assert_ok(tcpstore_converse(&c, t, SIZE_MAX, &e), &e);
     assert_true(c.out.len <= TCPSTORE_OUT_PAUSE + 50008);
     assert_true(c.in.len > 0);
     for (int answers = 0; answers < 10;) {
         answers += (int)(c.out.len / 50008);
         buf_clear(&c.out);
-        assert_ok(tcpstore_converse(&c, t, &e), &e);
+        assert_ok(tcpstore_converse(&c, t, SIZE_MAX, &e), &e);
         assert_true(c.out.len || answers == 10);
     }
     assert_int_equal(c.in.len, 0);
@@ -270,8 +270,44 @@ static void a_short_request_cannot_ask_for_a_huge_answer(void **state)
     put_u64(&c.in, 1000);
     for (int i = 0; i < 1000; i++)
         put_piece(&c.in, "k");
-    assert_int_equal(tcpstore_converse(&c, t, &e), ERR_INVALID_ARGUMENT);
+    assert_int_equal(tcpstore_converse(&c, t, SIZE_MAX, &e), ERR_INVALID_ARGUMENT);
     assert_string_equal(e.msg, "MULTI_GET: the values have more than 33554432 bytes in all");
+    tcpstore_conversation_release(&c, t);
+    tcpstore_table_free(t);
+}
+
+/* Each request whose reply is large stays unobeyed until there is room; a small reply needs none. */
+static void large_replies_wait_for_room(void **state)
+{
+    struct tcpstore_table *t = table_make();
+    struct tcpstore_conversation c = {.dialect = TCPSTORE_VALIDATED};
+    CLEANUP(free_text) char *value = xcalloc(1, 100001);
+    struct err e;
+
+    (void)state;
+    memset(value, 'x', 100000);
+    say_request(&c, t, TCPSTORE_SET, TEXTS("k", value));
+    say_request(&c, t, TCPSTORE_QUEUE_PUSH, TEXTS("q", value));
+    put_request(&c.in, TCPSTORE_GET, TEXTS("k"));
+    buf_putc(&c.in, TCPSTORE_MULTI_GET);
+    put_u64(&c.in, 1);
+    put_piece(&c.in, "k");
+    put_request(&c.in, TCPSTORE_COMPARE_SET, TEXTS("k", "old", "new"));
+    put_request(&c.in, TCPSTORE_QUEUE_POP, TEXTS("q"));
+    for (int i = 0; i < 4; i++) {
+        const size_t before = c.in.len;
+
+        assert_ok(tcpstore_converse(&c, t, 90000, &e), &e);
+        assert_true(c.held && c.in.len == before && !c.out.len);
+        assert_ok(tcpstore_converse(&c, t, 200000, &e), &e);
+        assert_true(c.in.len < before && c.out.len >= 100008 && c.out.len <= 100016);
+        buf_clear(&c.out);
+    }
+    assert_false(c.held);
+    assert_int_equal(tcpstore_queue_length(t, piece_of("q")), 0);
+    put_request(&c.in, TCPSTORE_GETNUMKEYS, TEXTS(NULL));
+    assert_ok(tcpstore_converse(&c, t, 0, &e), &e);
+    assert_int_equal(c.out.len, 8);
     tcpstore_conversation_release(&c, t);
     tcpstore_table_free(t);
 }
@@ -286,6 +322,7 @@ int main(void)
         cmocka_unit_test(a_wait_that_was_given_up_is_not_answered),
         cmocka_unit_test(the_cuts_between_bytes_do_not_matter),
         cmocka_unit_test(answers_wait_in_bounds),
+        cmocka_unit_test(large_replies_wait_for_room),
         cmocka_unit_test(a_short_request_cannot_ask_for_a_huge_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

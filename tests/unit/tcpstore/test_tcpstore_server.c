@@ -182,6 +182,55 @@ static void large_values_pass(void **state)
     running_join(&r);
 }
 
+/* The value of one rank for all others: they ask at once, and more than the limit of traffic would be on its way. */
+static void many_clients_get_one_large_value(void **state)
+{
+    enum { CLIENTS = 16, REPLY = TCPSTORE_VALUE_MAX + 8 };
+    static char chunk[1 << 16];
+    struct running r;
+    struct pollfd readers[CLIENTS];
+    size_t heard[CLIENTS] = {0};
+    CLEANUP(buf_release) struct buf set = {0};
+    CLEANUP(free_text) char *value = xcalloc(1, TCPSTORE_VALUE_MAX);
+
+    (void)state;
+    running_start(&r, (struct tcpstore_options){.linger_ms = 1 << 30, .stall_ms = 1 << 30});
+    int worker = client_open(&r);
+    buf_putc(&set, 0);
+    put_piece(&set, "k");
+    put_u64(&set, TCPSTORE_VALUE_MAX);
+    buf_append(&set, value, TCPSTORE_VALUE_MAX);
+    client_say(worker, &set);
+    client_expect_keys(worker, 1);
+    for (int i = 0; i < CLIENTS; i++) {
+        readers[i] = (struct pollfd){.fd = client_open(&r), .events = POLLIN};
+        client_request(readers[i].fd, 2, TEXTS("k"));
+    }
+    client_expect_keys(worker, 1);
+    for (int unfinished = CLIENTS; unfinished;) {
+        assert_true(poll(readers, CLIENTS, 20000 * test_slow()) > 0);
+        for (int i = 0; i < CLIENTS; i++) {
+            if (!readers[i].revents)
+                continue;
+            ssize_t n = recv(readers[i].fd, chunk, sizeof(chunk), 0);
+
+            assert_true(n > 0); /* none is closed */
+            heard[i] += (size_t)n;
+            if (heard[i] < REPLY)
+                continue;
+            assert_int_equal(heard[i], REPLY);
+            readers[i].events = 0;
+            unfinished--;
+        }
+    }
+    client_expect_keys(worker, 1);
+    for (int i = 0; i < CLIENTS; i++)
+        close(readers[i].fd);
+    close(worker);
+    running_leave(&r);
+    running_join(&r);
+}
+
 static void strangers_are_closed_and_others_go_on(void **state)
 {
     struct running r;
@@ -379,6 +428,59 @@ static void large_replies_of_one_turn_stay_within_the_limit(void **state)
     }
 }
 
+/* The bytes until the end, or at most `most`. */
+static size_t client_drain(int fd, size_t most)
+{
+    static char chunk[1 << 16];
+    size_t heard = 0;
+
+    while (heard < most) {
+        ssize_t n = recv(fd, chunk, most - heard < sizeof(chunk) ? most - heard : sizeof(chunk), 0);
+
+        if (n <= 0)
+            break;
+        heard += (size_t)n;
+    }
+    close(fd);
+    return heard;
+}
+
+/* Clients that ask for large replies and do not read them are closed when another one's reply waits for them. */
+static void readers_that_stall_make_room(void **state)
+{
+    enum { STALLED = 3, VALUE = 30000, TIMES = 1000, REPLY = TIMES * (VALUE + 8) };
+    struct running r;
+    CLEANUP(buf_release) struct buf get = {0};
+    CLEANUP(free_text) char *value = xcalloc(1, VALUE + 1);
+    int stalled[STALLED];
+
+    (void)state;
+    memset(value, 'x', VALUE);
+    running_start(&r, (struct tcpstore_options){.linger_ms = 1 << 30, .stall_ms = 50});
+    int worker = client_open(&r), reader = client_open(&r);
+    client_request(worker, 0, TEXTS("k", value));
+    client_expect_keys(worker, 1);
+    put_validate(&get);
+    buf_putc(&get, TCPSTORE_MULTI_GET);
+    put_u64(&get, TIMES);
+    for (int i = 0; i < TIMES; i++)
+        put_piece(&get, "k");
+    for (int i = 0; i < STALLED; i++) {
+        stalled[i] = client_open(&r);
+        client_say(stalled[i], &get);
+    }
+    client_expect_keys(worker, 1);
+    client_expect_keys(worker, 1); /* the stalled clients' requests have been read */
+    client_say(reader, &get);
+    assert_int_equal(client_drain(reader, REPLY), REPLY);
+    for (int i = 0; i < STALLED; i++)
+        assert_true(client_drain(stalled[i], REPLY) < REPLY);
+    client_expect_keys(worker, 1);
+    close(worker);
+    running_leave(&r);
+    running_join(&r);
+}
+
 /* A client that does not go away cannot hold the server for ever. */
 static void the_server_ends_in_time(void **state)
 {
@@ -398,11 +500,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_client_waits_for_another),
         cmocka_unit_test(large_values_pass),
+        cmocka_unit_test(many_clients_get_one_large_value),
         cmocka_unit_test(strangers_are_closed_and_others_go_on),
         cmocka_unit_test(a_fault_behind_a_large_reply_closes_once),
         cmocka_unit_test(silent_connections_make_room),
         cmocka_unit_test(unfinished_requests_make_room),
         cmocka_unit_test(large_replies_of_one_turn_stay_within_the_limit),
+        cmocka_unit_test(readers_that_stall_make_room),
         cmocka_unit_test(the_server_ends_in_time),
     };
     log_init("test", LOG_ERROR);
