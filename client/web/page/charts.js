@@ -92,7 +92,9 @@ function chart_x_range(chart) {
   if (min > max) [min, max] = [0, 1];
   const from = Number(chart.from), to = Number(chart.to); // anything may be in a URL
   if (chart.to !== "" && Number.isFinite(from) && to - from > Math.abs(to) * 1e-9) [min, max] = [from, to];
-  return max > min ? [min, max] : [min - 0.5, min + 0.5];
+  // The ticks of a narrower axis would never end: the distance between them is lost in a sum with a large number.
+  const least = Math.max(Math.abs(min), Math.abs(max)) * 1e-12, half = Math.max(0.5, least);
+  return max - min > least ? [min, max] : [min - half, max + half];
 }
 
 /* The values between the ends of x, with a margin. A smoothed curve decides alone, so that noise does not make it flat. */
