@@ -6,7 +6,16 @@
 
 void job_logs_init(struct job_logs *l, struct link *link, int64_t job)
 {
-    *l = (struct job_logs){.link = link, .job = job};
+    Ddp__V1__ReadLogsRequest request = DDP__V1__READ_LOGS_REQUEST__INIT;
+    request.job = job;
+    request.rank = -1;
+    request.follow = request.both = request.all_generations = true;
+    job_logs_init_request(l, link, &request);
+}
+
+void job_logs_init_request(struct job_logs *l, struct link *link, const Ddp__V1__ReadLogsRequest *request)
+{
+    *l = (struct job_logs){.link = link, .request = *request};
 }
 
 bool job_logs_are_open(const struct job_logs *l)
@@ -22,7 +31,7 @@ static void job_logs_close(struct job_logs *l)
 
 enum err_code job_logs_open(struct job_logs *l, struct err *e)
 {
-    Ddp__V1__ReadLogsRequest request = DDP__V1__READ_LOGS_REQUEST__INIT;
+    Ddp__V1__ReadLogsRequest request = l->request;
     if (link_check_owner(l->link, e) != ERR_OK)
         return e->code;
     if (l->incomplete) /* from the start would be twice */
@@ -31,11 +40,16 @@ enum err_code job_logs_open(struct job_logs *l, struct err *e)
     Ddp__V1__LogPlace **places = xcalloc(l->count + 1, sizeof(*places));
     for (size_t i = 0; i < l->count; i++)
         places[i] = &l->places[i];
-    request.job = l->job;
-    request.rank = -1;
-    request.follow = request.both = request.all_generations = true;
     request.places = places;
     request.n_places = l->count;
+    if (l->count) /* a log of which nothing has come was empty */
+        request.tail_lines = request.tail_bytes = 0;
+    if (l->count && !request.generation && !request.all_generations) {
+        /* The newest generation may have become a new one. What is left of the one before comes first. */
+        request.all_generations = true;
+        request.first_generation = l->first_generation;
+    }
+    l->asked_generation = request.first_generation;
     const enum err_code code = rpc_stream_open(&l->stream, l->link->channel, &ddp__v1__cluster__descriptor,
                                                "ReadLogs", &request, 0, 0, e);
     free(places);
@@ -48,6 +62,8 @@ static void job_logs_note_place(struct job_logs *l, const Ddp__V1__LogData *data
     if (!data->data.len)
         return;
     l->incomplete = l->incomplete || !data->offset;
+    if (!l->first_generation || data->generation < l->first_generation)
+        l->first_generation = data->generation;
     while (i < l->count && (l->places[i].generation != data->generation || l->places[i].rank != data->rank ||
                             l->places[i].standard_error != data->standard_error))
         i++;
@@ -59,6 +75,12 @@ static void job_logs_note_place(struct job_logs *l, const Ddp__V1__LogData *data
     l->places[i].rank = data->rank;
     l->places[i].standard_error = data->standard_error;
     l->places[i].offset = data->offset;
+}
+
+/* An older coordinator sends all generations where a newer one begins with first_generation. */
+static bool job_logs_is_too_old(const struct job_logs *l, const Ddp__V1__LogData *data)
+{
+    return data->data.len && data->generation < l->asked_generation;
 }
 
 enum err_code job_logs_next(struct job_logs *l, int64_t wait_ms, Ddp__V1__LogData **data, struct err *e)
@@ -74,8 +96,14 @@ enum err_code job_logs_next(struct job_logs *l, int64_t wait_ms, Ddp__V1__LogDat
     }
     l->over = !message;
     *data = message;
-    if (message)
-        job_logs_note_place(l, message);
+    if (!message)
+        return ERR_OK;
+    if (job_logs_is_too_old(l, message)) {
+        rpc_free(message);
+        *data = NULL;
+        return ERR_OK;
+    }
+    job_logs_note_place(l, message);
     return ERR_OK;
 }
 

@@ -3,20 +3,25 @@
 
 #include "client/connect.h"
 
-/* The output of all ranks of one job from its start to its end, as the coordinator sends it (RPC ReadLogs). When the
- * coordinator was away and has come back, the output goes on with the next byte. */
+/* The output of a job as the coordinator sends it (RPC ReadLogs). When the coordinator was away and has come back, the
+ * output goes on with the next byte. */
 struct job_logs {
     bool over; /* all output has been received */
     /* private */
     struct link *link; /* borrowed */
-    int64_t job;
+    Ddp__V1__ReadLogsRequest request;
     struct rpc_stream *stream; /* NULL: not open */
     Ddp__V1__LogPlace *places; /* up to where each rank's output has been received */
     size_t count, cap;
-    bool incomplete; /* the coordinator is older and sends no places */
+    int64_t first_generation; /* that output has come of; 0: of none yet */
+    int64_t asked_generation; /* the first one of the stream; 0: not asked for */
+    bool incomplete;          /* the coordinator is older and sends no places */
 };
 
+/* The output of all ranks from the job's start to its end. */
 void job_logs_init(struct job_logs *l, struct link *link, int64_t job);
+/* The output that the request names. It must not be a search if it is to be continued. Its texts must outlive `l`. */
+void job_logs_init_request(struct job_logs *l, struct link *link, const Ddp__V1__ReadLogsRequest *request);
 bool job_logs_are_open(const struct job_logs *l);
 /* Opens the output, or continues it after UNAVAILABLE. */
 MUST_CHECK enum err_code job_logs_open(struct job_logs *l, struct err *e);

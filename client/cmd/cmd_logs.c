@@ -12,10 +12,13 @@
 #include "client/cmd/jobs/since.h"
 #include "client/connect.h"
 #include "client/interrupts.h"
+#include "client/job_logs.h"
 #include "client/output_targets.h"
 #include "client/text/term.h"
 
 #define LOGS_GREP_TAIL 10000 /* the nodes keep the positions of these lines in memory */
+#define AGAIN_MS 500
+#define AWAY "ddpctl: the coordinator does not answer, the job goes on; waiting for it (^C leaves)\n"
 
 struct logs_options {
     const char *rank;
@@ -118,29 +121,55 @@ static void logs_add(struct output_merge *merge, const Ddp__V1__LogData *data, c
 /* What the call has received: output, notes that say why output is missing, and whether that makes it incomplete. */
 struct logs_received {
     bool data, note, incomplete;
+    bool away; /* the user was told that the coordinator does not answer */
 };
 
-static enum err_code logs_copy_stream(struct rpc_stream *stream, struct output_merge *merge,
+static void logs_wait_for_coordinator(struct link *link, struct output_merge *merge,
+                                      struct logs_received *any)
+{
+    CLEANUP(buf_release) struct buf talk = {0};
+    if (!any->away) {
+        buf_puts(&talk, AWAY);
+        output_merge_say(merge, true, &talk);
+    }
+    any->away = true;
+    for (int i = 0; i < AGAIN_MS / 100 && !interrupts_count(); i++)
+        link_sleep(link, 100);
+}
+
+/* Waits a moment for more output, which is NULL if none has come. */
+static enum err_code logs_next(struct job_logs *logs, struct output_merge *merge, Ddp__V1__LogData **data,
+                               struct err *e)
+{
+    *data = NULL;
+    if (!job_logs_are_open(logs) && job_logs_open(logs, e) != ERR_OK)
+        return e->code;
+    return job_logs_next(logs, output_merge_waits(merge) ? 10 : 100, data, e);
+}
+
+static enum err_code logs_copy_stream(struct job_logs *logs, struct output_merge *merge,
                                       const struct logs_options *o, struct logs_received *any, struct err *e)
 {
     CLEANUP(buf_release) struct buf talk = {0};
     for (;;) {
         CLEANUP(rpc_release) Ddp__V1__LogData *data = NULL;
-        void *message = NULL;
-        enum err_code code = rpc_stream_next(stream, output_merge_waits(merge) ? 10 : 100, &message, e);
-        data = message;
+        const enum err_code code = logs_next(logs, merge, &data, e);
         if (interrupts_count()) /* the user has seen enough: no error */
             return ERR_OK;
-        if (code == ERR_DEADLINE_EXCEEDED && !rpc_stream_ended(stream)) {
+        /* A search does not say where it was, so it cannot go on. */
+        if (code == ERR_UNAVAILABLE && o->follow && !o->grep)
+            logs_wait_for_coordinator(logs->link, merge, any);
+        else if (code != ERR_OK)
+            return code;
+        if (!data && logs->over)
+            return ERR_OK;
+        if (!data) {
             output_merge_tick(merge, clock_boot_ms());
             if (!output_targets_put(merge)) /* nobody reads any more */
                 return ERR_OK;
             continue;
         }
-        if (code != ERR_OK)
-            return code;
-        if (!data)
-            return ERR_OK;
+        any->away = false;
         any->data = any->data || data->data.len;
         any->note = any->note || *data->note;
         any->incomplete = any->incomplete || data->incomplete;
@@ -208,12 +237,21 @@ static void logs_explain_nothing(const struct logs_options *o)
             o->since ? " since that time" : "");
 }
 
+/* Whether the coordinator answers, and has this job: with -f ddpctl waits for it only if it has answered once. */
+static enum err_code logs_check_job(struct link *link, int64_t job, struct err *e)
+{
+    Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
+    CLEANUP(rpc_release) void *reply = NULL;
+    request.job = job;
+    return link_call(link, "GetJob", &request, &reply, 0, e);
+}
+
 static int cmd_logs_run(struct invocation *in)
 {
     const struct logs_options *o = in->options;
     Ddp__V1__ReadLogsRequest request = DDP__V1__READ_LOGS_REQUEST__INIT;
-    struct rpc_stream *stream;
     struct output_merge merge;
+    struct job_logs logs;
     struct link link;
     struct err e;
     struct logs_received any = {0};
@@ -229,18 +267,17 @@ static int cmd_logs_run(struct invocation *in)
     merge.targets[0].wanted = merge.targets[0].wanted && request.rank < 0;
     merge.targets[0].dims_errors = merge.targets[0].colour && !o->standard_error;
     enum err_code code = job_find(&link, "logs", in->args.list[0], &request.job, &e);
-    const bool found = code == ERR_OK;
-    if (found)
-        code = rpc_stream_open(&stream, link.channel, &ddp__v1__cluster__descriptor, "ReadLogs", &request, 0,
-                               0, &e);
+    if (code == ERR_OK && o->follow)
+        code = logs_check_job(&link, request.job, &e);
     if (code == ERR_OK) {
-        code = logs_copy_stream(stream, &merge, o, &any, &e);
-        rpc_stream_close(stream);
+        job_logs_init_request(&logs, &link, &request);
+        code = logs_copy_stream(&logs, &merge, o, &any, &e);
+        job_logs_release(&logs);
         output_merge_finish(&merge, clock_boot_ms());
         output_targets_put(&merge);
+        if (code != ERR_OK)
+            link_explain(&link, &e);
     }
-    if (found && code != ERR_OK)
-        link_explain(&link, &e);
     output_merge_release(&merge);
     link_close(&link);
     if (code != ERR_OK)

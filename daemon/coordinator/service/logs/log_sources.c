@@ -187,6 +187,8 @@ enum err_code log_stream_open_generations(struct log_stream *x, int64_t wanted, 
     int64_t first = wanted ? wanted : x->generation + 1;
     if (!wanted && x->generation == 0 && !x->all)
         first = job->generation;
+    if (!wanted && x->generation == 0 && x->all && x->first_generation > first)
+        first = x->first_generation < job->generation ? x->first_generation : job->generation;
     for (int64_t g = first; g <= (wanted ? wanted : job->generation); g++) {
         log_stream_add_generation(x, &records, g);
         if (g > first && x->read_count > LOGS_MOST)

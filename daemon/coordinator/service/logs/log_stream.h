@@ -64,9 +64,10 @@ struct log_stream {
     uint64_t pass;                   /* a new number for each look at the reads; see agent_session.log_full */
     int64_t ready_us, next_ready_us; /* output that was written until this time may be passed on */
     int rank;                        /* -1: all */
+    int64_t first_generation;
     bool follow, standard_out, standard_error;
     bool newest;        /* the request named no generation */
-    bool all;           /* all generations */
+    bool all;           /* all generations, from `first_generation` on */
     bool holds;         /* new output waits for a tick */
     bool times;         /* the client wants to know when its data was written */
     bool due;           /* log_stream_step has something to do */

@@ -413,6 +413,7 @@ void logs_read(struct rpc_call *rpc, const void *request, void *user)
                              .pattern = pattern,
                              .search_ns = COPY_SEARCH_NS,
                              .all = m->all_generations,
+                             .first_generation = m->first_generation,
                              .times = m->times,
                              .newest = m->generation == 0,
                              .due = true,
