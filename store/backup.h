@@ -29,7 +29,8 @@ char *backup_name(const char *dir);
  * damaged or behind ddp.mark; such a copy is not kept. CANCELLED: another thread has set *stop; stop may be NULL. */
 MUST_CHECK enum err_code backup_make(const char *state, const char *to, const atomic_bool *stop,
                                      struct err *e);
-/* Removes what automatic backups left in dir that were interrupted an hour ago or more. None of it is listed below. */
+/* Removes the temporary files in dir of automatic backups that were interrupted: those that are older than an hour, or from more than an
+ * hour in the future. None of them is listed below. */
 MUST_CHECK enum err_code backup_remove_unfinished(const char *dir, struct err *e);
 /* The readable backups in dir with names that backup_name made, none if there is no such directory. Those of the cluster of `state`
  * come first. The backups of each cluster are in order, that with the most commits first. */

@@ -15,7 +15,7 @@
  * user is listed as refused, the coordinator places none of the user's jobs here; the pool looks for the account again
  * every 5 s.
  *
- * A server of accounts that does not answer delays only the starts. At most two threads wait for it: one looks up
+ * A server of accounts that does not answer delays only the starts, and the end of the agent. At most two threads wait for it: one looks up
  * accounts for starts, the other those of refused users. Loop thread. */
 
 struct uv_loop_s;

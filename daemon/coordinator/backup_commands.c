@@ -59,7 +59,7 @@ void restore_put_choices(const struct config *c, struct buf *out)
         buf_puts(out, "  ddp-coordinator restore FILE     restores what was saved of a deleted database:\n");
     backups_put(rescued, rescues, out);
     if (backup_list_all(dir, c->state, &list, &count, &e) != ERR_OK)
-        buf_printf(out, "  ddp-coordinator restore FILE     restores a backup; they cannot be listed: %s\n",
+        buf_printf(out, "  ddp-coordinator restore FILE     restores a backup; the backups cannot be listed: %s\n",
                    e.msg);
     else
         buf_printf(out, "  ddp-coordinator restore FILE     restores a backup; in %s:%s\n", dir,

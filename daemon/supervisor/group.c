@@ -404,8 +404,9 @@ static int64_t lease_check(struct group *g, int64_t now)
         struct spawn *s = g->spawns[i];
         int64_t term = lease_term(&g->lease, s->order.grace_ms);
 
-        /* Without a pid, the worker has ended by itself: its exit code counts, and its leftovers are being killed. */
-        if (spawn_ended(s) || !s->pid || s->fact.lease_expired)
+        /* Without a pid, the worker has ended by itself: its exit code counts, and its leftovers are being killed. A spare
+         * that has ended before it was the rank has no such code, and must not be started again. */
+        if (spawn_ended(s) || (!s->pid && !s->warm) || s->fact.lease_expired)
             continue;
         if (now < term) {
             next = term < next ? term : next;
@@ -501,8 +502,10 @@ static bool poll_set_ready(const struct poll_set *w, int fd)
 
 static void group_wait(struct group *g, struct poll_set *w, int64_t next, int64_t now)
 {
+    const int64_t most = watchdog_wait_most(&g->watchdog, now);
     int64_t timeout = next == INT64_MAX || next - now > POLL_MAX_MS ? POLL_MAX_MS : next - now;
 
+    timeout = timeout < most ? timeout : most;
     w->count = 0;
     poll_set_add(w, g->signals, POLLIN);
     poll_set_add(w, g->listener, POLLIN);

@@ -31,6 +31,15 @@ void watchdog_set(struct watchdog *w, int64_t at, int64_t now)
         log_warn("watchdog_not_set", "why=%s", LOG_Q(strerror(errno)));
 }
 
+int64_t watchdog_wait_most(const struct watchdog *w, int64_t now)
+{
+    const int64_t left = w->at - now;
+
+    if (!w->at)
+        return INT64_MAX;
+    return left > 0 ? left / 2 : 0; /* the turn of the loop takes time, too */
+}
+
 void watchdog_close(struct watchdog *w)
 {
     if (w->made)

@@ -27,9 +27,9 @@ void clock_doubt_check(struct core *core)
         core->clock_until = core->now.boot_ms + HOUR_MS;
         emit_event(
             core, NULL, "clock_ahead",
-            "the clock is %lld days ahead of the last one known, or the coordinator was off: for an hour nothing"
+            "the clock is %lld h ahead of the last time known, or the coordinator was off: for an hour nothing"
             " is removed because of its age",
-            (long long)(lead / DAY_MS));
+            (long long)(lead / HOUR_MS));
     }
     /* Meanwhile the doubted time must not be stored: a restart would take it for right. */
     if (lead > DAY_MS && core->now.boot_ms < core->clock_until)

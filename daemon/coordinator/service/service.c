@@ -220,7 +220,7 @@ static void metrics_on_damage(void *user, const char *why)
 {
     CLEANUP(free_text)
     char *text =
-        xasprintf("metrics.db was damaged and is now metrics.db.bad, the curves start anew: %s", why);
+        xasprintf("metrics.db was damaged and is now metrics.db.bad; the curves start anew: %s", why);
     commit_queue_cluster_event(user, "metrics_damaged", text);
 }
 

@@ -170,12 +170,14 @@ static void a_start_that_has_waited_too_long_is_a_fault_of_the_node(void **state
     assert_int_equal(accounts_find(d.accounts, "hanging-ana", &found, &e), ERR_UNAVAILABLE);
     skew_ms += 30000;
     assert_int_equal(accounts_find(d.accounts, "hanging-ana", &found, &e), ERR_RESOURCE_EXHAUSTED);
-    assert_non_null(strstr(e.msg, "the account database has not answered for 30 s: account hanging-ana"));
+    assert_non_null(
+        strstr(e.msg, "the account database has not answered for 3")); /* 30 s, or a little more */
+    assert_non_null(strstr(e.msg, " s: account hanging-ana"));
     database_set(false);
     while (!d.changes)
         uv_run(&d.loop, UV_RUN_ONCE);
     assert_ok(accounts_find(d.accounts, "hanging-ana", &found, &e), &e);
-    /* each answer ends the wait, also if the last one was not long ago */
+    /* each answer ends the wait, even if the last one was not long ago */
     for (int i = 0; i < 3; i++) {
         skew_ms += 20000;
         assert_int_equal(looked_up(&d, "hanging-ana", &e), ERR_OK);
