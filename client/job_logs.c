@@ -4,6 +4,8 @@
 
 #include "base/mem.h"
 
+#define CAUGHT_UP_MS 100 /* a shorter wait may fall between two messages */
+
 void job_logs_init(struct job_logs *l, struct link *link, int64_t job)
 {
     Ddp__V1__ReadLogsRequest request = DDP__V1__READ_LOGS_REQUEST__INIT;
@@ -42,7 +44,7 @@ enum err_code job_logs_open(struct job_logs *l, struct err *e)
         places[i] = &l->places[i];
     request.places = places;
     request.n_places = l->count;
-    if (l->count) /* a log of which nothing has come was empty */
+    if (l->caught_up) /* a log of which nothing has come was empty; before, the tails of others are still due */
         request.tail_lines = request.tail_bytes = 0;
     if (l->count && !request.generation && !request.all_generations) {
         /* The newest generation may have become a new one. What is left of the one before comes first. */
@@ -88,8 +90,10 @@ enum err_code job_logs_next(struct job_logs *l, int64_t wait_ms, Ddp__V1__LogDat
     void *message = NULL;
     *data = NULL;
     const enum err_code code = rpc_stream_next(l->stream, wait_ms, &message, e);
-    if (code == ERR_DEADLINE_EXCEEDED && !rpc_stream_ended(l->stream))
+    if (code == ERR_DEADLINE_EXCEEDED && !rpc_stream_ended(l->stream)) {
+        l->caught_up |= wait_ms >= CAUGHT_UP_MS;
         return ERR_OK;
+    }
     if (code != ERR_OK) {
         job_logs_close(l);
         return code;

@@ -15,6 +15,7 @@ struct job_logs {
     size_t count, cap;
     int64_t first_generation; /* that output has come of; 0: of none yet */
     int64_t asked_generation; /* the first one of the stream; 0: not asked for */
+    bool caught_up;           /* a wait brought nothing: all logs that there were have been received */
     bool incomplete;          /* the coordinator is older and sends no places */
 };
 

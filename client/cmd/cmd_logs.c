@@ -18,7 +18,8 @@
 
 #define LOGS_GREP_TAIL 10000 /* the nodes keep the positions of these lines in memory */
 #define AGAIN_MS 500
-#define AWAY "ddpctl: the coordinator does not answer, the job goes on; waiting for it (^C leaves)\n"
+#define AWAY                                                                                                 \
+    "ddpctl: the coordinator does not answer; waiting for it, which does not affect the job (^C leaves)\n"
 
 struct logs_options {
     const char *rank;

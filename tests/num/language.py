@@ -132,7 +132,7 @@ def ranks_with_different_copies_do_not_train(directory):
     text = write_text(f"{directory}/node0")
     os.makedirs(f"{directory}/node1")
     for other, says in ((text[:-3000], "that of rank 1 (node1) has 17000 bytes, that of rank 0 (node0) 20000"),
-                        (text.replace(text[0], "#"), "as that of rank 0 (node0), but other content")):
+                        (text.replace(text[0], "#"), "like that of rank 0 (node0), but different content")):
         with open(f"{directory}/node1/input.txt", "w") as f:
             f.write(other)
         with World(directory, job(), world=2, nodes=2, own_dirs=True) as w:

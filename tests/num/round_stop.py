@@ -126,7 +126,7 @@ def a_round_reports_the_wait_for_slower_ranks(directory):
         with Apart(f"{directory}/{at}", job(steps, AVERAGE.replace("300", "10")), at, world=2, nodes=2) as w:
             w.until(lambda: "event=held_for_test" in w.ranks[1].err, "rank 1 to hold")
             w.until_step(at - 1, rank=0)
-            time.sleep(1)  # rank 0 needs much less to come to the exchange
+            time.sleep(3)  # rank 0 needs much less to come to the exchange
             os.unlink(w.gate)
             w.run()
             waited = [values_at(w, "round_wait_ms", rank) for rank in range(2)]

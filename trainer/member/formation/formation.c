@@ -302,8 +302,8 @@ static enum err_code compare_data(const struct formation *f, const struct rank_f
     if (other->bytes == zero->bytes)
         return err_set(
             e, ERR_FAILED_PRECONDITION,
-            "ranks read different data (%d of %d unlike rank 0): that of %.50s has %lld bytes, as that of "
-            "%.50s, but other content: copy the same files to all nodes",
+            "ranks read different data (%d of %d unlike rank 0): that of %.50s has %lld bytes, like that of "
+            "%.50s, but different content: copy the same files to all nodes",
             others, f->world_size, who.data, (long long)other->bytes, first.data);
     return err_set(
         e, ERR_FAILED_PRECONDITION,

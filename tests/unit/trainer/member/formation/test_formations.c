@@ -315,9 +315,9 @@ static const struct other_copy {
     {"abracadabraabracadabraabracadab",
      "(1 of 2 unlike rank 0): that of rank 1 has 31 bytes, that of rank 0 33: copy the same files to all nodes"},
     /* As many symbols, but c and d have other numbers. */
-    {"aeracadaeraaeracadaeraaeracadaera", "has 33 bytes, as that of rank 0, but other content"},
+    {"aeracadaeraaeracadaeraaeracadaera", "has 33 bytes, like that of rank 0, but different content"},
     /* More symbols: the parameters of the ranks differ in number. */
-    {"abracadabraabracadabraabracadabrx", "other content"},
+    {"abracadabraabracadabraabracadabrx", "different content"},
     {"abracadabraabracadabraabracadabra", NULL},
 };
 #define TEXT "abracadabraabracadabraabracadabra"
