@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "tests/unit/base/failing_readdir.h"
 
 static char dir[64];
 
@@ -161,21 +162,6 @@ static void lock_is_exclusive_and_ends_with_its_holder(void **state)
     close(fd);
     assert_ok(file_lock(in_dir("lock"), &other, &e), &e);
     close(other);
-}
-
-static int entries_until_error = -1; /* readdir then fails; -1: never */
-struct dirent *__real_readdir(DIR *d);
-struct dirent *__wrap_readdir(DIR *d);
-
-struct dirent *__wrap_readdir(DIR *d)
-{
-    if (entries_until_error == 0) {
-        errno = EIO;
-        return NULL;
-    }
-    if (entries_until_error > 0)
-        entries_until_error--;
-    return __real_readdir(d);
 }
 
 static void an_error_is_not_the_end_of_a_directory(void **state)

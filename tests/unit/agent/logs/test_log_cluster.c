@@ -1,13 +1,12 @@
 #include "tests/unit/base/check.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "daemon/agent/logs/log_cluster.h"
+#include "tests/unit/base/failing_readdir.h"
 
 #define FIRST "1111aaaa2222bbbb"
 #define SECOND "3333cccc4444dddd"
@@ -122,21 +121,6 @@ static void logs_of_an_older_agent(void **state)
     fixture_enter(f, "box3", FIRST);
     assert_true(fixture_has(f, "former_unknown/1/generation_1/box3/0/stdout.log"));
     assert_true(fixture_has(f, "1/generation_1/box1/0/stdout.log") && !fixture_has(f, "1/generation_1/box3"));
-}
-
-static int entries_until_error = -1; /* readdir then fails; -1: never */
-struct dirent *__real_readdir(DIR *d);
-struct dirent *__wrap_readdir(DIR *d);
-
-struct dirent *__wrap_readdir(DIR *d)
-{
-    if (entries_until_error == 0) {
-        errno = EIO;
-        return NULL;
-    }
-    if (entries_until_error > 0)
-        entries_until_error--;
-    return __real_readdir(d);
 }
 
 /* The cluster is not recorded before all logs have been moved, so that the next start of the agent moves the rest. */

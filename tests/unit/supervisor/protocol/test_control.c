@@ -1,7 +1,5 @@
 #include "tests/unit/base/check.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +8,7 @@
 #include "base/mem.h"
 #include "daemon/supervisor/protocol/record.h"
 #include "daemon/supervisor/protocol/socket.h"
+#include "tests/unit/base/failing_readdir.h"
 
 static char *encode_message(const struct control_message *m)
 {
@@ -140,21 +139,6 @@ static void messages_of_another_protocol_are_refused(void **state)
         assert_int_equal(control_decode(&m, texts[i], strlen(texts[i]), &e), ERR_INVALID_ARGUMENT);
         control_message_release(&m);
     }
-}
-
-static int entries_until_error = -1; /* readdir then fails; -1: never */
-struct dirent *__real_readdir(DIR *d);
-struct dirent *__wrap_readdir(DIR *d);
-
-struct dirent *__wrap_readdir(DIR *d)
-{
-    if (entries_until_error == 0) {
-        errno = EIO;
-        return NULL;
-    }
-    if (entries_until_error > 0)
-        entries_until_error--;
-    return __real_readdir(d);
 }
 
 static void records_are_listed_in_order(void **state)

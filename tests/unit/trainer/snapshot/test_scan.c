@@ -1,7 +1,5 @@
 /* Tests which snapshots of a directory are offered, removed and set aside: only committed ones count, and a damaged
  * one is never offered. */
-#include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,6 +15,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "tests/unit/base/failing_readdir.h"
 #include "tests/unit/trainer/snapshot/snapshot_fixture.h"
 #include "trainer/snapshot/examine.h"
 
@@ -361,21 +360,6 @@ static void what_cannot_be_read_is_not_taken_for_missing(void **state)
     CLEANUP(free_text) char *loop = xasprintf("%s/loop", fixture_dir);
     assert_int_equal(symlink(loop, loop), 0);
     assert_int_not_equal(snapshot_scan(loop, &list, &e), ERR_OK);
-}
-
-static int entries_until_error = -1; /* readdir then fails; -1: never */
-struct dirent *__real_readdir(DIR *d);
-struct dirent *__wrap_readdir(DIR *d);
-
-struct dirent *__wrap_readdir(DIR *d)
-{
-    if (entries_until_error == 0) {
-        errno = EIO;
-        return NULL;
-    }
-    if (entries_until_error > 0)
-        entries_until_error--;
-    return __real_readdir(d);
 }
 
 /* A list of fewer snapshots would let a run begin before the newest one, and a digest of fewer files is another digest. */
