@@ -448,6 +448,8 @@ static int64_t group_tick(struct group *g, int64_t now)
             agent_link_take_captured(&g->agent, s, REPORT_REST);
         }
         at = spawn_tick(s, &g->site, &peers, now);
+        /* A turn in which many workers are killed may take long: without cgroups, each kill reads all of /proc. */
+        watchdog_delay(&g->watchdog, clock_boot_ms());
         worker_link_tell(&s->worker, &s->fact.asks);
         next = at < next ? at : next;
     }

@@ -31,6 +31,12 @@ void watchdog_set(struct watchdog *w, int64_t at, int64_t now)
         log_warn("watchdog_not_set", "why=%s", LOG_Q(strerror(errno)));
 }
 
+void watchdog_delay(struct watchdog *w, int64_t now)
+{
+    if (w->at && w->at < now + WATCHDOG_MARGIN_MS)
+        watchdog_set(w, now + WATCHDOG_MARGIN_MS, now);
+}
+
 int64_t watchdog_wait_most(const struct watchdog *w, int64_t now)
 {
     const int64_t left = w->at - now;

@@ -24,6 +24,8 @@ struct watchdog {
 MUST_CHECK enum err_code watchdog_open(struct watchdog *w, struct err *e);
 /* Moves the end to `at`; 0: no end. */
 void watchdog_set(struct watchdog *w, int64_t at, int64_t now);
+/* The thread acts: if the end would come in less than the margin, it moves there. */
+void watchdog_delay(struct watchdog *w, int64_t now);
 /* The longest time in ms that the thread may wait before it moves the end again. INT64_MAX: any. */
 int64_t watchdog_wait_most(const struct watchdog *w, int64_t now);
 void watchdog_close(struct watchdog *w); /* zeroed and not opened is fine */

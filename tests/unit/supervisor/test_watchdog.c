@@ -22,7 +22,12 @@ static void the_wait_ends_before_the_watchdog(void **state)
     assert_true(watchdog_wait_most(&w, 1000) > 0);
     assert_int_equal(watchdog_wait_most(&w, 1000 + WATCHDOG_MARGIN_MS), 0);
     assert_int_equal(watchdog_wait_most(&w, 9000 + WATCHDOG_MARGIN_MS), 0);
+    watchdog_delay(&w, 1000); /* the end is not nearer than the margin */
+    assert_int_equal(w.at, 1000 + WATCHDOG_MARGIN_MS);
+    watchdog_delay(&w, 1700);
+    assert_int_equal(w.at, 1700 + WATCHDOG_MARGIN_MS);
     watchdog_set(&w, 0, 1000);
+    watchdog_delay(&w, 1700);
     assert_true(watchdog_wait_most(&w, 1000) == INT64_MAX);
     watchdog_close(&w);
 }
