@@ -112,18 +112,23 @@ static void move_to_another_rank(struct ranks *r, int rank)
     member_close(&m);
 }
 
-static void other_ranks_drop_what_slices_kept(void **state)
+static void run_with_slices(void (*fn)(struct ranks *r, int rank))
 {
-    (void)state;
     for (int world = 2; world <= 3; world++)
         for (int fragments = 1; fragments <= 3; fragments += 2) {
             struct quadratic u = quadratic_setup(WIRE_INT4);
             struct ranks r = {.world = world, .arg = &u};
 
             u.spec.fragments = fragments;
-            assert_true(ranks_run(&r, move_to_another_rank));
+            assert_true(ranks_run(&r, fn));
             ranks_release(&r);
         }
+}
+
+static void other_ranks_drop_what_slices_kept(void **state)
+{
+    (void)state;
+    run_with_slices(move_to_another_rank);
 }
 
 /* Slices are cut within fragments, so with other fragments the owners are others. */
@@ -151,15 +156,7 @@ static void resume_with_other_fragments(struct ranks *r, int rank)
 static void other_fragments_drop_what_slices_kept(void **state)
 {
     (void)state;
-    for (int world = 2; world <= 3; world++)
-        for (int fragments = 1; fragments <= 3; fragments += 2) {
-            struct quadratic u = quadratic_setup(WIRE_INT4);
-            struct ranks r = {.world = world, .arg = &u};
-
-            u.spec.fragments = fragments;
-            assert_true(ranks_run(&r, resume_with_other_fragments));
-            ranks_release(&r);
-        }
+    run_with_slices(resume_with_other_fragments);
 }
 
 /* Alone with the samples of a round, an owner may have more than the wire's formats hold. */
