@@ -69,8 +69,9 @@ const struct command cmd_resize = {
         "NODES is N, or MIN:MAX for a job that grows and shrinks with the cluster. If the job has more nodes\n"
         "than that, it stops now and continues on NODES. If it has fewer, it keeps running until enough nodes\n"
         "are free. A train job writes a snapshot and continues from it; a command gets SIGTERM and is started\n"
-        "again. This does not count as a restart. If the job waits for nodes that lack their parts of\n"
-        "its snapshots, it starts at once; if enough other nodes have theirs, it runs on those only.",
+        "again. This does not count as a restart. If the job waits for nodes whose parts of its\n"
+        "snapshots are missing, it stops waiting and starts at once. If enough other nodes have their parts, it\n"
+        "runs on those only.",
     .least = 2,
     .most = 2,
     .run = cmd_resize_run,

@@ -12,7 +12,7 @@ enum err_code watchdog_open(struct watchdog *w, struct err *e)
 
     signal(SIGALRM, SIG_DFL); /* the parent may have ignored it */
     if (timer_create(CLOCK_MONOTONIC, &event, &w->timer))
-        return err_sys(e, errno, "the timer that ends this supervisor if it hangs");
+        return err_sys(e, errno, "cannot create the timer that ends this supervisor if it hangs");
     w->made = true;
     w->at = 0;
     return ERR_OK;

@@ -133,7 +133,7 @@ static enum err_code lifeline_follow(struct err *e)
     pthread_t thread;
     const int rc = pthread_create(&thread, NULL, lifeline_main, NULL);
     if (rc != 0)
-        return err_sys(e, rc, "a thread for the launcher's signals");
+        return err_sys(e, rc, "cannot start the thread for the launcher's signals");
     pthread_detach(thread);
     return ERR_OK;
 }

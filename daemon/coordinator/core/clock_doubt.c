@@ -27,8 +27,8 @@ void clock_doubt_check(struct core *core)
         core->clock_until = core->now.boot_ms + HOUR_MS;
         emit_event(
             core, NULL, "clock_ahead",
-            "the clock is %lld h ahead of the last time known, or the coordinator was off: for an hour nothing"
-            " is removed because of its age",
+            "the clock is %lld h ahead of the last time that the coordinator knew (it is wrong, or the coordinator"
+            " was off): for an hour nothing is removed because of its age",
             (long long)(lead / HOUR_MS));
     }
     /* Meanwhile the doubted time must not be stored: a restart would take it for right. */

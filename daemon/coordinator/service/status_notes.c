@@ -22,7 +22,7 @@ static char **status_notes_add_unknown_jobs(struct service *s, char **notes)
         for (size_t k = 0; k < node.unknown_count; k++) {
             CLEANUP(free_text)
             char *text = xasprintf(
-                "%s runs job %lld, which this coordinator does not know: ddp-agent --rejoin there ends all jobs of the node",
+                "%s runs job %lld, which this coordinator does not know: to end all jobs on that node, run ddp-agent --rejoin there",
                 names[i], (long long)node.unknown_jobs[k]);
             notes = strv_append(notes, text);
         }

@@ -214,7 +214,7 @@ void formation_name_rank(const struct formation *f, int rank, struct buf *out)
         buf_printf(out, " (%s)", node);
 }
 
-/* How a rank computes: the kind of its device ("cuda"), and the name, which is the same where bits are. And on which data. */
+/* The kind of a rank's device ("cuda"), the device's name (equal names give equal bits), and the data that the rank reads. */
 struct rank_facts {
     char kind[16], name[96];
     struct formation_data data;

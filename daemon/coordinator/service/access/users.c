@@ -129,7 +129,7 @@ static bool user_commit_now(struct service *s, struct rpc_call *rpc)
     if (s->commit_blocked)
         rpc_call_fail_with(rpc, ERR_RESOURCE_EXHAUSTED,
                            "%s: the change takes effect when the database can be written again;"
-                           " for a usable token, run `ddp-coordinator user token NAME` then",
+                           " then run `ddp-coordinator user token NAME` to get a usable token",
                            s->obstacle_text);
     return !s->commit_blocked;
 }
