@@ -19,110 +19,12 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "trainer/device/cuda/cuda_stream.h"
-#include "trainer/device/cuda/nccl/nccl.h"
+#include "tests/standins/nccl/coll_device.h"
+#include "trainer/device/comm.h"
 #include "trainer/member/coll/coll.h"
 #include "trainer/member/sync/sync.h"
 
-enum { COUNT = 5000, MOST_RANKS = 8, SOON_MS = 10000 };
-
-/* ---- the part of a device that groups need */
-
-struct test_device {
-    struct device base;
-    cudaStream_t stream;
-    enum err_code (*check)(void *arg, struct err *e);
-    void *arg;
-};
-
-static struct test_device device;
-
-cudaStream_t cuda_stream(struct device *d)
-{
-    return d == &device.base ? device.stream : NULL;
-}
-
-enum err_code cuda_first_error(struct device *d, struct err *e)
-{
-    (void)d;
-    (void)e;
-    return ERR_OK;
-}
-
-static enum err_code dev_alloc(struct device *d, size_t bytes, void **out, struct err *e)
-{
-    (void)d;
-    if (cudaMalloc(out, bytes) || cudaMemset(*out, 0, bytes))
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "no memory");
-    return ERR_OK;
-}
-
-static void dev_free(struct device *d, void *p)
-{
-    (void)d;
-    cudaFree(p);
-}
-
-static enum err_code dev_wait(struct device *d, struct err *e)
-{
-    (void)d;
-    while (cudaStreamQuery(device.stream) == cudaErrorNotReady) {
-        if (device.check && device.check(device.arg, e))
-            return e->code;
-        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-    }
-    return ERR_OK;
-}
-
-static void dev_upload(struct device *d, void *to, const void *from, size_t bytes)
-{
-    (void)d;
-    cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, device.stream);
-}
-
-static void dev_download(struct device *d, void *to, const void *from, size_t bytes)
-{
-    struct err e = {0};
-
-    cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, device.stream);
-    if (dev_wait(d, &e))
-        memset(to, 0, bytes);
-}
-
-static void dev_watch(struct device *d, enum err_code (*check)(void *arg, struct err *e), void *arg)
-{
-    (void)d;
-    device.check = check;
-    device.arg = arg;
-}
-
-static void dev_copy(struct device *d, void *to, const void *from, size_t bytes)
-{
-    (void)d;
-    cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, device.stream);
-}
-
-static void dev_scale(struct device *d, float *x, size_t n, float by)
-{
-    float host[COUNT];
-
-    dev_download(d, host, x, n * sizeof(float));
-    for (size_t i = 0; i < n; i++)
-        host[i] *= by;
-    dev_upload(d, x, host, n * sizeof(float));
-}
-
-static const struct device_ops dev_ops = {
-    .name = "cuda",
-    .copy = dev_copy,
-    .scale = dev_scale,
-    .wait = dev_wait,
-    .alloc = dev_alloc,
-    .free = dev_free,
-    .upload = dev_upload,
-    .download = dev_download,
-    .watch = dev_watch,
-};
+enum { COUNT = TEST_DEVICE_SCALES, MOST_RANKS = 8, SOON_MS = 10000 };
 
 /* ---- ranks */
 
@@ -165,9 +67,9 @@ static void ranks_meet(struct where *w)
 
     CHECK(coll_listen(&w->listener, NULL, w->nodes ? NULL : directory, &e) == ERR_OK);
     shared->size[rank] = coll_listener_address(w->listener, shared->address[rank], 512);
-    if (rank == 0 && device.base.comm)
-        CHECK(device.base.comm->make_id(w->ranks, shared->id, sizeof(shared->id), &shared->id_size, &e) ==
-              ERR_OK);
+    if (rank == 0 && test_device.base.comm)
+        CHECK(test_device.base.comm->make_id(w->ranks, shared->id, sizeof(shared->id), &shared->id_size,
+                                             &e) == ERR_OK);
     atomic_fetch_add(&shared->here, 1);
     wait_until_value(&shared->here, w->ranks);
 }
@@ -190,7 +92,7 @@ static enum err_code peers_form(struct where *w, struct err *e)
                                  .loopback = true,
                                  .tree = w->tree,
                                  .bf16 = !w->tree,
-                                 .device = &device.base,
+                                 .device = &test_device.base,
                                  .timeout_ms = SOON_MS,
                                  .end_ms = w->end_ms};
 
@@ -206,7 +108,7 @@ static float *new_array(struct where *w)
     for (int i = 0; i < COUNT; i++)
         host[i] = (float)(i % 100 + rank);
     CHECK(coll_alloc(w->group, COUNT, &data, &e) == ERR_OK);
-    dev_upload(&device.base, data, host, sizeof(host));
+    test_device_upload(&test_device.base, data, host, sizeof(host));
     return data;
 }
 
@@ -219,8 +121,8 @@ static void sums_check(struct where *w)
     CHECK(coll_start(w->group, data + 1000, COUNT - 1000, &e) == ERR_OK);
     CHECK(coll_start(w->group, data, 1000, &e) == ERR_OK);
     CHECK(coll_join(w->group, &e) == ERR_OK);
-    dev_download(&device.base, host, data, sizeof(host));
-    CHECK(dev_wait(&device.base, &e) == ERR_OK);
+    test_device_download(&test_device.base, host, data, sizeof(host));
+    CHECK(test_device_wait(&test_device.base, &e) == ERR_OK);
     for (int i = 0; i < COUNT; i++)
         CHECK(host[i] == (float)(i % 100 * n + n * (n - 1) / 2));
     CHECK(coll_barrier(w->group, &e) == ERR_OK);
@@ -238,14 +140,14 @@ static void parts_check(struct where *w)
         offsets[r + 1] = r + 1 == n ? COUNT - 1000 : offsets[r] + 10 * (size_t)r;
     CHECK(coll_reduce_scatter(w->group, data + 1000, offsets, &e) == ERR_OK);
     CHECK(coll_join(w->group, &e) == ERR_OK);
-    dev_download(&device.base, host, data, sizeof(host));
-    CHECK(dev_wait(&device.base, &e) == ERR_OK);
+    test_device_download(&test_device.base, host, data, sizeof(host));
+    CHECK(test_device_wait(&test_device.base, &e) == ERR_OK);
     for (size_t i = 1000 + offsets[rank]; i < 1000 + offsets[rank + 1]; i++)
         CHECK(host[i] == (float)((int)i % 100 * n + n * (n - 1) / 2));
     CHECK(coll_gather(w->group, data + 1000, offsets, &e) == ERR_OK);
     CHECK(coll_join(w->group, &e) == ERR_OK);
-    dev_download(&device.base, host, data, sizeof(host));
-    CHECK(dev_wait(&device.base, &e) == ERR_OK);
+    test_device_download(&test_device.base, host, data, sizeof(host));
+    CHECK(test_device_wait(&test_device.base, &e) == ERR_OK);
     for (int i = 0; i < COUNT; i++)
         CHECK(host[i] == (i < 1000 ? (float)(i % 100 + rank) : (float)(i % 100 * n + n * (n - 1) / 2)));
 }
@@ -270,8 +172,8 @@ static void pieces_check(struct where *w)
     }
     for (int i = 0; i < PIECES; i++) {
         CHECK(coll_join_mark(w->group, i, &e) == ERR_OK);
-        dev_download(&device.base, host, data, sizeof(host));
-        CHECK(dev_wait(&device.base, &e) == ERR_OK);
+        test_device_download(&test_device.base, host, data, sizeof(host));
+        CHECK(test_device_wait(&test_device.base, &e) == ERR_OK);
         for (int k = 0; k < n * SIZE; k++) {
             const int r = k / SIZE, at = (r * PIECES + i) * SIZE + k % SIZE;
             const bool gathered = r != 1 || k % SIZE < SIZE / 2;
@@ -296,15 +198,15 @@ static void half_check(struct where *w)
     CHECK(coll_start_bf16(w->group, data, COUNT, &e) == ERR_OK);
     CHECK(coll_reduce_scatter_bf16(w->group, parts, offsets, &e) == ERR_OK);
     CHECK(coll_join(w->group, &e) == ERR_OK);
-    dev_download(&device.base, host, data, sizeof(host));
-    CHECK(dev_wait(&device.base, &e) == ERR_OK);
+    test_device_download(&test_device.base, host, data, sizeof(host));
+    CHECK(test_device_wait(&test_device.base, &e) == ERR_OK);
     for (int i = 0; i < COUNT; i++) {
         float want = (float)(i % 100 * n + n * (n - 1) / 2);
 
         CHECK(host[i] >= want - 4 && host[i] <= want + 4 && (n == 1 || want < 512 || (int)host[i] % 4 == 0));
     }
-    dev_download(&device.base, host, parts, sizeof(host));
-    CHECK(dev_wait(&device.base, &e) == ERR_OK);
+    test_device_download(&test_device.base, host, parts, sizeof(host));
+    CHECK(test_device_wait(&test_device.base, &e) == ERR_OK);
     for (size_t i = offsets[rank]; i < offsets[rank + 1]; i++) {
         float want = (float)((int)i % 100 * n + n * (n - 1) / 2);
 
@@ -318,7 +220,7 @@ static void group_leave(struct where *w)
     int rank = w->rank;
 
     CHECK(coll_end(w->group, &e) == ERR_OK);
-    CHECK(device.check == NULL);
+    CHECK(test_device.check == NULL);
     coll_close(w->group);
     coll_listener_free(w->listener);
 }
@@ -331,13 +233,13 @@ static void broadcast_check(struct where *w)
     int rank = w->rank, root = w->ranks - 1;
     float *data = NULL, *host = calloc(LONG, sizeof(*host));
 
-    CHECK(host && dev_alloc(&device.base, LONG * sizeof(*data), (void **)&data, &e) == ERR_OK);
+    CHECK(host && test_device_alloc(&test_device.base, LONG * sizeof(*data), (void **)&data, &e) == ERR_OK);
     for (int i = 0; i < LONG; i++)
         host[i] = (float)(i % 1000 + 7 * rank);
-    dev_upload(&device.base, data, host, LONG * sizeof(*host));
+    test_device_upload(&test_device.base, data, host, LONG * sizeof(*host));
     CHECK(coll_broadcast_floats(w->group, data, LONG, root, &e) == ERR_OK);
-    dev_download(&device.base, host, data, LONG * sizeof(*host));
-    CHECK(dev_wait(&device.base, &e) == ERR_OK);
+    test_device_download(&test_device.base, host, data, LONG * sizeof(*host));
+    CHECK(test_device_wait(&test_device.base, &e) == ERR_OK);
     for (int i = 0; i < LONG; i++)
         CHECK(host[i] == (float)(i % 1000 + 7 * root));
     CHECK((coll_joined_ns(w->group) >= 0) == (w->ranks > 1 && !w->tree && !w->staged));
@@ -375,7 +277,7 @@ static void peer_dies(struct where *w)
         kill(getpid(), SIGKILL);
     setenv("DDP_STANDIN_NCCL_FAULT", "unnoticed-death", 1);
     CHECK(coll_allreduce(w->group, data, COUNT, &e) == ERR_OK);
-    CHECK(dev_wait(&device.base, &e) == ERR_ABORTED);
+    CHECK(test_device_wait(&test_device.base, &e) == ERR_ABORTED);
     CHECK(coll_barrier(w->group, &e) == ERR_ABORTED);
     group_leave(w);
 }
@@ -393,7 +295,7 @@ static void peer_dies_during_own_work(struct where *w)
     if (rank == w->ranks - 1)
         kill(getpid(), SIGKILL);
     CHECK(coll_barrier(w->group, &e) == ERR_ABORTED);
-    CHECK(device.check(device.arg, &e) == ERR_OK); /* as the wait calls it */
+    CHECK(test_device.check(test_device.arg, &e) == ERR_OK); /* as the wait calls it */
     group_leave(w);
 }
 
@@ -412,7 +314,7 @@ static void peer_dies_beside_own_work(struct where *w)
     setenv("DDP_STANDIN_NCCL_FAULT", "unnoticed-death", 1);
     CHECK(coll_start(w->group, data, COUNT, &e) == ERR_OK);
     CHECK(coll_barrier(w->group, &e) == ERR_ABORTED);
-    CHECK(device.check(device.arg, &e) == ERR_OK);
+    CHECK(test_device.check(test_device.arg, &e) == ERR_OK);
     group_leave(w);
 }
 
@@ -435,7 +337,7 @@ static void peer_dies_in_a_round(struct where *w)
                                  .grads = new_array(w),
                                  .arrays = {new_array(w)},
                                  .count = COUNT,
-                                 .device = &device.base};
+                                 .device = &test_device.base};
     CHECK(sync_open(&s, w->group, &config, &e) == ERR_OK);
     if (rank == w->ranks - 1)
         kill(getpid(), SIGKILL);
@@ -443,7 +345,7 @@ static void peer_dies_in_a_round(struct where *w)
     CHECK(sync_after_step(s, 1, w->ranks, &e) == ERR_ABORTED);
     CHECK(coll_end(w->group, &e) == ERR_OK);
     sync_close(s);
-    dev_download(&device.base, host, config.params, sizeof(host));
+    test_device_download(&test_device.base, host, config.params, sizeof(host));
     for (int i = 0; i < COUNT; i++)
         CHECK(host[i] == (float)(i % 100 + rank));
     group_leave(w);
@@ -480,7 +382,7 @@ static void one_is_told(struct where *w)
     float *data = new_array(w);
     setenv("DDP_STANDIN_NCCL_FAULT", rank == 1 ? "lost-connecting" : "unnoticed-death", 1);
     CHECK(coll_allreduce(w->group, data, COUNT, &e) == (rank == 1 ? ERR_ABORTED : ERR_OK));
-    CHECK(rank == 1 || dev_wait(&device.base, &e) == ERR_ABORTED);
+    CHECK(rank == 1 || test_device_wait(&test_device.base, &e) == ERR_ABORTED);
     atomic_fetch_add(&shared->formed, 1);
     wait_until_value(&shared->formed, w->ranks);
     CHECK(coll_barrier(w->group, &e) == ERR_ABORTED);
@@ -506,7 +408,7 @@ static void group_aborted(struct where *w)
     setenv("DDP_STANDIN_NCCL_FAULT", "stall", 1);
     CHECK(coll_allreduce(w->group, data, COUNT, &e) == ERR_OK);
     CHECK(pthread_create(&thread, NULL, abort_group, w->listener) == 0);
-    CHECK(dev_wait(&device.base, &e) == ERR_ABORTED);
+    CHECK(test_device_wait(&test_device.base, &e) == ERR_ABORTED);
     pthread_join(thread, NULL);
     CHECK(coll_allreduce(w->group, data, COUNT, &e) == ERR_ABORTED);
     group_leave(w);
@@ -564,7 +466,7 @@ static void versions_differ(struct where *w)
 static void one_without(struct where *w)
 {
     if (w->rank == 1)
-        device.base.comm = NULL;
+        test_device.base.comm = NULL;
     w->staged = true;
     good_life(w);
 }
@@ -577,8 +479,7 @@ static int rank_run(rank_fn *fn, struct where w)
 {
     signal(SIGALRM, SIG_DFL);
     alarm(30);
-    device.base = (struct device){.ops = &dev_ops, .comm = &nccl_comm_ops, .name = "test"};
-    if (cudaStreamCreateWithFlags(&device.stream, cudaStreamNonBlocking))
+    if (!test_device_open())
         return 3;
     fn(&w);
     return 0;
