@@ -63,7 +63,7 @@ enum err_code content_check(sqlite3 *db, int64_t limit_ms, const atomic_bool *st
     const int rc = sqlite3_step(st);
     sqlite3_progress_handler(db, 0, NULL, NULL);
     if (stop && *stop)
-        return err_set(e, ERR_CANCELLED, "the check of the database was stopped");
+        return err_set(e, ERR_CANCELLED, "the database check was cancelled");
     if ((rc & 0xff) == SQLITE_INTERRUPT) {
         log_warn("database_not_checked_whole", "after_ms=%lld", (long long)limit_ms);
         return ERR_OK;

@@ -157,7 +157,7 @@ static enum err_code logs_copy_stream(struct job_logs *logs, struct output_merge
         const enum err_code code = logs_next(logs, merge, &data, e);
         if (interrupts_count()) /* the user has seen enough: no error */
             return ERR_OK;
-        /* A search does not say where it was, so it cannot go on. */
+        /* The coordinator does not report how far a search has come, so a search cannot be continued. */
         if (code == ERR_UNAVAILABLE && o->follow && !o->grep)
             logs_wait_for_coordinator(logs->link, merge, any);
         else if (code != ERR_OK)

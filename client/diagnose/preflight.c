@@ -473,11 +473,10 @@ void preflight_check_isa(const struct preflight *f, const struct job_spec *spec,
         return;
     findings_add(
         out, "",
-        xasprintf(
-            "the nodes would use different instruction sets, from %s to %s: the bits of a run depend on "
-            "where its ranks are",
-            isa_names[least], isa_names[most]),
-        xasprintf("set train.isa: %s, so that all nodes compute the same bits", isa_names[least]));
+        xasprintf("the nodes would use different instruction sets (%s to %s), so the result of a run would "
+                  "depend on its nodes",
+                  isa_names[least], isa_names[most]),
+        xasprintf("set train.isa to %s, which all nodes support", isa_names[least]));
 }
 
 void preflight_check(const struct preflight *f, struct findings *out)

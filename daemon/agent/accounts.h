@@ -31,9 +31,9 @@ struct accounts *accounts_create(struct uv_loop_s *loop, const struct accounts_o
 /* Freed by the loop when the look-ups that are under way have ended. */
 void accounts_close(struct accounts *a);
 
-/* *out is borrowed until the next call of this module or of the loop. UNAVAILABLE: it is being looked up, or the account
- * database could not be read: try again at on_change, or later. RESOURCE_EXHAUSTED: the
- * same, after starts have waited for 30 s. NOT_FOUND: there is no such account. */
+/* *out is borrowed until the next call of this module or of the loop. UNAVAILABLE: the look-up has not ended, or it
+ * failed; try again at on_change. RESOURCE_EXHAUSTED: starts have waited for the account for 30 s. NOT_FOUND: there is no such
+ * account. */
 MUST_CHECK enum err_code accounts_find(struct accounts *a, const char *name, const struct account **out,
                                        struct err *e);
 

@@ -24,7 +24,7 @@ struct vocabulary {
 MUST_CHECK enum err_code vocabulary_scan(struct vocabulary *out, enum symbol_type type, const char *text,
                                          size_t size, const char *where, struct err *e);
 /* The same for the characters of a text that comes in pieces. seen: VOCABULARY_SEEN bytes, zero at first; each piece sets the bits
- * of its code points. first: the byte of the text at which the piece begins. No piece but the last may end within a character
+ * of its code points. first: the offset of the piece in the text. Only the last piece may end within a character
  * (utf8_whole). */
 #define VOCABULARY_SEEN (0x110000 / 8)
 MUST_CHECK enum err_code vocabulary_mark(uint8_t *seen, const char *text, size_t size, uint64_t first,

@@ -19,8 +19,8 @@ typedef enum err_code (*saver_commit_fn)(void *arg, const struct snapshot_place 
 typedef enum err_code (*saver_copy_fn)(void *arg, float *state, struct err *e);
 /* Called for each snapshot that failed. */
 typedef void (*saver_failed_fn)(void *arg, const struct snapshot_place *place, const struct err *why);
-/* Called when a resource was exhausted (space on the disk, memory, open files) for a snapshot that is tried again, with the time
- * that is left. Pauses; `tries` counts up from 0, so that pauses can grow. Returns false if the wait must end now. */
+/* Called before a snapshot is tried again that failed because a resource was exhausted: disk space, memory or open files. It waits
+ * for a while, at most left_ms. tries: how often it was called before, so that the waits can grow. Returns false to give up. */
 typedef bool (*saver_pause_fn)(void *arg, const struct snapshot_place *place, const struct err *why,
                                int64_t left_ms, int tries);
 /* Asked while a snapshot is written. If it returns true, the snapshot cannot be committed any more: the write ends, what was written is

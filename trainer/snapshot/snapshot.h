@@ -26,9 +26,9 @@
  * rank-<R>.safetensors has all that rank R had.
  *
  * A directory appears under its name completely or not at all: it is written as `.tmp-...`, every file is
- * fsynced, then it is renamed. A removal renames it to `.tmp-...removed` first. Without COMMITTED.json it may still be a
- * snapshot that the coordinator has committed (if a crash came in between). Therefore it is offered with its digest, but not
- * trusted. The digest is the sha256 over the lines "<sha256 of the file>  <name>\n", sorted by name, without
+ * fsynced, then it is renamed. A removal renames it to `.tmp-...removed` first. A directory without COMMITTED.json may
+ * still be a committed snapshot, because the process may have died after the coordinator's answer. So the directory is offered with
+ * its digest, and the coordinator decides. The digest is the sha256 over the lines "<sha256 of the file>  <name>\n", sorted by name, without
  * COMMITTED.json. Equal contents give equal digests on every node. Two runs of the same job file, seed and layout
  * write the same bytes, except into run.json, parts.json (it has the names of nodes) and COMMITTED.json. */
 
@@ -230,8 +230,8 @@ MUST_CHECK enum err_code snapshot_set_others_aside(const char *dir, const struct
 MUST_CHECK enum err_code snapshot_discard(const char *dir, const struct snapshot_place *place, int part,
                                           bool writer, struct err *e);
 
-/* Removes the snapshot at `path`, which is dir/step-<N>-g<generation> of this place. If the process dies within the removal, the
- * next snapshot_prune completes it. */
+/* Removes the snapshot of this place. path: dir/step-<N>-g<generation>. If the process dies meanwhile, the next snapshot_prune
+ * removes the rest. */
 MUST_CHECK enum err_code snapshot_remove(const char *dir, const char *path,
                                          const struct snapshot_place *place, struct err *e);
 

@@ -6,10 +6,10 @@
 #include "daemon/agent/settings.h"
 #include "proto/ddp.pb-c.h"
 
-/* Answers the coordinator's questions about this node (CheckAsk). Each is answered by a process of its own
- * under the account that jobs run under (check_process.h), so that neither a file system nor a peer nor the
- * account database can block the agent. It begins in the environment in which a worker begins (environment_base), because it may start a program of
- * the user. A process that does not answer within 15 s is killed, and the answer is an error. Loop thread. */
+/* Answers the coordinator's questions about this node (CheckAsk). A process of its own answers each
+ * question (check_process.h), so that a slow file system, peer or account database cannot block the agent. The process has the account
+ * and the environment of a worker (environment_base), because it may start a program of the user. If it does not answer within 15 s, it
+ * is killed, and the answer is an error. Loop thread. */
 
 struct uv_loop_s;
 struct check_server;

@@ -262,8 +262,8 @@ static void commit_announce(struct service *s, const struct core_out *done)
 
 void commit_queue_flush(struct service *s)
 {
-    /* Every attempt blocks the loop for as long as the disk takes, so only the timer repeats a commit that has failed: calls that
-     * read may come at any rate. */
+    /* Each attempt blocks the loop until the disk has answered. Calls come at any rate, so they do not repeat a commit that has
+     * failed; only the timer does. */
     if (!s->commit_blocked)
         commit_queue_try(s);
 }

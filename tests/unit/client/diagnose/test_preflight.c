@@ -219,10 +219,9 @@ static void test_instruction_sets(void **state)
     preflight_check_isa(&f->preflight, &spec, &f->found);
     assert_int_equal(f->found.count, 1);
     assert_string_equal(f->found.items[0].what,
-                        "the nodes would use different instruction sets, from avx2 to avx512: the "
-                        "bits of a run depend on where its ranks are");
-    assert_string_equal(f->found.items[0].fix,
-                        "set train.isa: avx2, so that all nodes compute the same bits");
+                        "the nodes would use different instruction sets (avx2 to avx512), so the "
+                        "result of a run would depend on its nodes");
+    assert_string_equal(f->found.items[0].fix, "set train.isa to avx2, which all nodes support");
     spec.train.isa = ISA_AVX2;
     preflight_check_isa(&f->preflight, &spec, &f->found);
     assert_int_equal(f->found.count, 1);
@@ -252,8 +251,7 @@ static void test_sets_of_auto_differ(void **state)
     spec.train.isa = ISA_AUTO;
     preflight_check_isa(&f->preflight, &spec, &f->found);
     assert_int_equal(f->found.count, 1);
-    assert_string_equal(f->found.items[0].fix,
-                        "set train.isa: avx512, so that all nodes compute the same bits");
+    assert_string_equal(f->found.items[0].fix, "set train.isa to avx512, which all nodes support");
 }
 
 /* Two nodes agree, so the other one is reported, although it comes first. */

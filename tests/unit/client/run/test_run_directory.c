@@ -130,7 +130,7 @@ static void the_run_ends_and_keeps_its_logs(int fd)
     assert_int_equal(unlink(path), 0);
 }
 
-/* The run ends between the sweep's look at its lock file and the lock. */
+/* The run ends after the sweep has opened its lock file, and before the sweep locks the file. */
 static void test_sweep_leaves_kept_logs(void **state)
 {
     (void)state;

@@ -311,10 +311,10 @@ static const struct other_copy {
     const char *text; /* what the last rank reads; the others read TEXT */
     const char *says;
 } copies[] = {
-    /* The same characters, so parameters are as many, and stay equal. */
+    /* Fewer bytes, but the same characters: the models have equal shapes. */
     {"abracadabraabracadabraabracadab",
      "(1 of 2 unlike rank 0): that of rank 1 has 31 bytes, that of rank 0 33: copy the same files to all nodes"},
-    /* As many symbols, but c and d have other numbers. */
+    /* As many bytes and symbols, but with e in place of b, so c and d have other numbers. */
     {"aeracadaeraaeracadaeraaeracadaera", "has 33 bytes, like that of rank 0, but different content"},
     /* More symbols: the parameters of the ranks differ in number. */
     {"abracadabraabracadabraabracadabrx", "different content"},
