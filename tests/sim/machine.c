@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/worker/exits.h"
 #include "tests/sim/sim.h"
 
 #define LATE_MS 25000 /* a restored coordinator waits this long for its nodes before it places jobs again */
@@ -186,6 +187,18 @@ void machine_lease_renewed(struct sim *sim, struct machine *m)
             m->procs[i]->lease_from = m->last_ack_sent;
 }
 
+/* Whether a process of the job on another machine has a state of an earlier generation. */
+static bool goes_on_elsewhere(const struct sim *sim, const struct machine *here, const struct proc *fresh)
+{
+    for (int i = 0; i < sim->machine_count; i++)
+        for (size_t k = 0; k < sim->machines[i].proc_count && &sim->machines[i] != here; k++) {
+            const struct proc *p = sim->machines[i].procs[k];
+            if (p->job == fresh->job && p->spawn < fresh->spawn && p->state == PROC_RUNNING && p->live)
+                return true;
+        }
+    return false;
+}
+
 static void proc_running(struct sim *sim, struct item *item)
 {
     struct machine *m = &sim->machines[item->a];
@@ -213,6 +226,14 @@ static void proc_running(struct sim *sim, struct item *item)
     if (sim->faults && sim_chance(sim, 0.02)) {
         p->not_started = p->node_trouble = true;
         proc_exit(sim, m, p, 127, 0);
+        return;
+    }
+    if (sim->faults && p->native && sim_chance(sim, 0.05))
+        m->data_at = sim->now + sim_range(sim, 0, 60000);
+    /* Otherwise the job would just fail. */
+    if (p->native && sim->now < m->data_at && goes_on_elsewhere(sim, m, p)) {
+        sim->without_data++;
+        proc_exit(sim, m, p, EXIT_NO_RESTART, 0);
         return;
     }
     p->state = PROC_RUNNING;

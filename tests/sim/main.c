@@ -102,7 +102,7 @@ static void run_to_end(struct sim *sim)
 struct totals {
     int64_t events, commits, generations, resizes, restarts, ends[JOB_CANCELLED + 1], simulated_ms;
     int64_t restores, adopted, parts_lost, gone_back, lives, handovers, reconnected, rounds_closed, thinned,
-        stuck;
+        without_data, stuck;
 };
 
 static void add_totals(struct totals *t, const struct sim *sim)
@@ -117,6 +117,7 @@ static void add_totals(struct totals *t, const struct sim *sim)
     t->lives += sim->lives;
     t->handovers += sim->handovers;
     t->reconnected += sim->reconnected;
+    t->without_data += sim->without_data;
     t->rounds_closed += sim->rounds_closed;
     t->thinned += sim->thinned;
     t->stuck += sim->stuck;
@@ -186,11 +187,11 @@ int main(int argc, char **argv)
            " failed, %" PRId64 " cancelled; %" PRId64 " restores, %" PRId64 " jobs adopted; %" PRId64
            " parts lost, %" PRId64 " starts from an older snapshot, %" PRId64 " from memory, %" PRId64
            " handed over, %" PRId64 " connected anew, %" PRId64 " at the end of a round; %" PRId64
-           " ranks stuck; %" PRId64 " old generations removed\n",
+           " ranks stuck; %" PRId64 " without data; %" PRId64 " old generations removed\n",
            count, failed, (double)totals.simulated_ms / 3600000, totals.events, totals.commits,
            totals.generations, totals.resizes, totals.restarts, totals.ends[JOB_SUCCEEDED],
            totals.ends[JOB_FAILED], totals.ends[JOB_CANCELLED], totals.restores, totals.adopted,
            totals.parts_lost, totals.gone_back, totals.lives, totals.handovers, totals.reconnected,
-           totals.rounds_closed, totals.stuck, totals.thinned);
+           totals.rounds_closed, totals.stuck, totals.without_data, totals.thinned);
     return failed ? 1 : 0;
 }

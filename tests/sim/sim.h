@@ -267,6 +267,7 @@ struct machine {
     int index;
     int64_t account_at; /* until this time, users have no account here */
     bool refused;       /* a job was refused because of that; heartbeats report it */
+    int64_t data_at;    /* until this time, data of jobs is missing here */
     bool activity_due;  /* the agent has not said all that it knows of quiet workers */
     char name[16], instance[32];
     int cpu_slots, gpu_count, gpu_slots;
@@ -438,6 +439,7 @@ struct sim {
     int64_t rounds_closed; /* those that began because a round closed without a member, or one came back */
     int64_t thinned;       /* old generations that were removed */
     int64_t stuck;         /* ranks that got stuck */
+    int64_t without_data;  /* ranks that found no data on their machine */
     int64_t parts_lost, gone_back; /* faults; starts from an older snapshot for a lost part */
     struct card_content *contents; /* of cards */
     size_t content_count, content_cap;

@@ -34,6 +34,7 @@
 #include "daemon/coordinator/core/nodes/operator.h"
 #include "daemon/coordinator/core/placement/elastic.h"
 #include "daemon/coordinator/core/placement/handover.h"
+#include "daemon/coordinator/core/placement/left_out.h"
 #include "daemon/coordinator/core/placement/placement.h"
 #include "daemon/coordinator/core/placement/quorum.h"
 #include "daemon/coordinator/core/progress.h"
@@ -240,6 +241,7 @@ static void tick_job(struct core *core, struct job *job)
     handover_tick(core, job);
     quorum_tick(core, job);
     lost_snapshots_tick(core, job);
+    left_out_tick(core, job);
     if (job_current(job))
         rendezvous_tick(core, job_current(job));
 }
@@ -254,6 +256,7 @@ static void wake_for_job(struct core *core, const struct job *job)
     core_wake(core, handover_deadline(job));
     core_wake(core, quorum_deadline(job));
     core_wake(core, lost_snapshots_deadline(job));
+    core_wake(core, left_out_deadline(job));
     if (job_current(job))
         core_wake(core, rendezvous_deadline(job_current(job)));
 }

@@ -247,6 +247,11 @@ static void free_job(struct job *job)
     strv_free(job->lost.found);
     strv_free(job->lost.lacks);
     strv_free(job->lost.avoid);
+    for (size_t i = 0; i < job->left_out_count; i++) {
+        free(job->left_out[i].node);
+        free(job->left_out[i].why);
+    }
+    free(job->left_out);
     for (size_t i = 0; i < job->snapshot_fault_count; i++) {
         free(job->snapshot_faults[i].node);
         free(job->snapshot_faults[i].why);

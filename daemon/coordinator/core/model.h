@@ -211,6 +211,12 @@ struct job {
             needs_all; /* these nodes must be in the next generation: nothing continues without their parts */
         char **avoid;  /* of these, nodes on which the job is not placed, because a user made it smaller */
     } lost;
+    struct left_out { /* left_out.c: a node on which the job could not run */
+        char *node, *why;
+        int64_t until,
+            pause_ms; /* until: it is left out; 0: no longer. pause_ms: for how long, the last time */
+    } * left_out;
+    size_t left_out_count, left_out_cap;
     struct pending_parts parts;
     struct snapshot_fault *snapshot_faults; /* snapshot_faults.c: by node */
     size_t snapshot_fault_count, snapshot_fault_cap;

@@ -15,6 +15,7 @@
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/nodes/idle.h"
 #include "daemon/coordinator/core/nodes/inventory.h"
+#include "daemon/coordinator/core/placement/left_out.h"
 #include "daemon/coordinator/core/snapshots/snapshot_faults.h"
 #include "daemon/coordinator/core/snapshots/snapshots.h"
 
@@ -219,6 +220,7 @@ enum err_code core_job_status(const struct core *core, int64_t id, bool with_ran
     jobs_tune_notes(job, out);
     idle_notes(core, job, out);
     curves_notes(job, out);
+    left_out_notes(core, job, out);
     const struct rank *failed = last_failure(job);
     if (failed) {
         out->failure = &failed->spawn->r;

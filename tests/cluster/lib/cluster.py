@@ -254,6 +254,10 @@ class Cluster:
                 prefix=self.network.enter(name) if self.network else ())
         return self.agents[name].start()
 
+    def on_node(self, name, *command):
+        """Runs a command in the mount namespace of the node's agent."""
+        subprocess.run(["nsenter", "--mount", "--target", str(self.agents[name].pid), *command], check=True)
+
     def agent_config(self):
         """Of their agent's environment, jobs see only the variables in this file. Sanitizers, fault points, emulated GPUs
         and close() need them."""

@@ -235,12 +235,26 @@ static void list_arithmetic(const struct formation *f, const struct rank_facts *
     }
 }
 
-/* The first rank that differs from rank 0, or NULL. */
+/* The rank that the others must be like: the one whose state they take. */
+static int model_rank(const struct formation *f)
+{
+    return f->info.source_rank > 0 ? f->info.source_rank : 0;
+}
+
+/* The code of the error on this rank. If there is a state, ranks that are like its source give up only this group: they can go on
+ * in another one. The error of the others tells the coordinator that their nodes are to blame. */
+static enum err_code unlike_code(const struct formation *f, bool differs)
+{
+    return f->info.source_rank >= 0 && !differs ? ERR_ABORTED : ERR_FAILED_PRECONDITION;
+}
+
+/* The first rank that differs from the model rank, or NULL. */
 static const struct rank_facts *find_other(const struct formation *f, const struct rank_facts *all,
                                            bool by_kind)
 {
-    for (int r = 1; r < f->world_size; r++)
-        if (by_kind ? strcmp(all[r].kind, all[0].kind) : strcmp(all[r].name, all[0].name))
+    const struct rank_facts *model = &all[model_rank(f)];
+    for (int r = 0; r < f->world_size; r++)
+        if (by_kind ? strcmp(all[r].kind, model->kind) : strcmp(all[r].name, model->name))
             return &all[r];
     return NULL;
 }
@@ -255,20 +269,23 @@ static enum err_code compare_arithmetic(const struct formation *f, const struct 
         other = find_other(f, all, by_kind = false);
     if (!other)
         return ERR_OK;
-    list_arithmetic(f, all, &all[0], by_kind, &said);
+    const struct rank_facts *model = &all[model_rank(f)], *mine = &all[f->rank];
+    const enum err_code code =
+        unlike_code(f, by_kind ? strcmp(mine->kind, model->kind) : strcmp(mine->name, model->name));
+    list_arithmetic(f, all, model, by_kind, &said);
     list_arithmetic(f, all, other, by_kind, &said);
     if (by_kind)
-        return err_set(e, ERR_FAILED_PRECONDITION,
+        return err_set(e, code,
                        "ranks compute on different devices: set device: cpu or device: cuda (%.150s)",
                        said.data);
     if (same_bits)
-        return err_set(e, ERR_FAILED_PRECONDITION,
+        return err_set(e, code,
                        "reproducible: world needs the same arithmetic on all ranks: set train.isa to an "
                        "instruction set that all CPUs have (%.130s)",
                        said.data);
     if (one_model)
-        return err_set(e, ERR_FAILED_PRECONDITION,
-                       "optimizer muon needs the same model of GPU on all ranks (%.300s)", said.data);
+        return err_set(e, code, "optimizer muon needs the same model of GPU on all ranks (%.300s)",
+                       said.data);
     if (f->rank == 0)
         log_warn("ranks_compute_differently",
                  "devices=%s effect=\"the bits of the result depend on which rank runs on which device\"",
@@ -286,10 +303,11 @@ static bool data_differs(const struct formation_data *a, const struct formation_
 static enum err_code compare_data(const struct formation *f, const struct rank_facts *all, struct err *e)
 {
     CLEANUP(buf_release) struct buf first = {0}, who = {0};
-    const struct formation_data *zero = &all[0].data, *other = NULL;
+    const int model = model_rank(f);
+    const struct formation_data *right = &all[model].data, *other = NULL;
     int others = 0;
-    for (int r = 1; r < f->world_size; r++) {
-        if (!data_differs(&all[r].data, zero))
+    for (int r = 0; r < f->world_size; r++) {
+        if (!data_differs(&all[r].data, right))
             continue;
         if (!other)
             formation_name_rank(f, r, &who);
@@ -298,18 +316,19 @@ static enum err_code compare_data(const struct formation *f, const struct rank_f
     }
     if (!other)
         return ERR_OK;
-    formation_name_rank(f, 0, &first);
-    if (other->bytes == zero->bytes)
+    const enum err_code code = unlike_code(f, data_differs(&all[f->rank].data, right));
+    formation_name_rank(f, model, &first);
+    if (other->bytes == right->bytes)
         return err_set(
-            e, ERR_FAILED_PRECONDITION,
-            "ranks read different data (%d of %d unlike rank 0): that of %.50s has %lld bytes, like that of "
+            e, code,
+            "ranks read different data (%d of %d unlike rank %d): that of %.50s has %lld bytes, like that of "
             "%.50s, but different content: copy the same files to all nodes",
-            others, f->world_size, who.data, (long long)other->bytes, first.data);
+            others, f->world_size, model, who.data, (long long)other->bytes, first.data);
     return err_set(
-        e, ERR_FAILED_PRECONDITION,
-        "ranks read different data (%d of %d unlike rank 0): that of %.50s has %lld bytes, that of %.50s "
+        e, code,
+        "ranks read different data (%d of %d unlike rank %d): that of %.50s has %lld bytes, that of %.50s "
         "%lld: copy the same files to all nodes",
-        others, f->world_size, who.data, (long long)other->bytes, first.data, (long long)zero->bytes);
+        others, f->world_size, model, who.data, (long long)other->bytes, first.data, (long long)right->bytes);
 }
 
 /* Each rank applies the optimizer itself. On devices of different kinds, parameters would diverge by rounding

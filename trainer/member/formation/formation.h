@@ -90,9 +90,10 @@ MUST_CHECK enum err_code formation_end(struct formation *f, struct sync_state *r
 /* Collective: all ranks return the result that rank `root` found, so that all take the same branch. */
 MUST_CHECK enum err_code formation_agree(struct formation *f, int root, const struct err *found,
                                          struct err *e);
-/* Collective, of config's device, tree, one_model and data. FAILED_PRECONDITION on all ranks: they read different data,
- * or they compute on devices of different kinds; or, with tree or one_model, on devices of different names, such as CPUs
- * with different instruction sets. Without these rank 0 logs the latter. */
+/* Collective, of config's device, tree, one_model and data. FAILED_PRECONDITION: ranks read different data, or they compute on
+ * devices of different kinds; or, with tree or one_model, on devices of different names, such as CPUs with different
+ * instruction sets. Without these rank 0 logs the latter. If there is a state to continue from, ranks that are like its
+ * source get ABORTED instead. */
 MUST_CHECK enum err_code formation_check_ranks(struct formation *f, const struct formation_config *config,
                                                struct err *e);
 /* Appends the rank and its node, as "rank 3 (box2)". */

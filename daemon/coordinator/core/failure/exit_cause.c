@@ -18,12 +18,14 @@
 #include "base/text.h"
 #include "base/worker/exits.h"
 #include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/failure/node_fault.h"
 #include "daemon/coordinator/core/failure/restart_rule.h"
 #include "daemon/coordinator/core/failure/stall.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/nodes/accounts.h"
 #include "daemon/coordinator/core/nodes/nodes.h"
+#include "daemon/coordinator/core/placement/left_out.h"
 
 /* Generations in a row that such a failure may end without counting as a restart. Beyond that it is probably
  * the job's own fault, and retries must end. */
@@ -115,10 +117,23 @@ static bool node_is_synced(const struct core *core, const struct spawn *s)
     return !node || node->synced;
 }
 
+/* "rank 1 cannot run on box2: exit code 78: ddp-trainer: rank 1: /data/text.txt: no such file". Every user sees this text, so it
+ * does not quote private logs. */
+static void describe_node_fault(const struct spawn *s, const struct spawn_fact *fact, struct buf *text)
+{
+    const char *tail = fact->stderr_tail ? fact->stderr_tail : "", *last_line = strrchr(tail, '\n');
+
+    buf_printf(text, "rank %d cannot run on %s", s->rank->r.rank, s->r.node);
+    if (!fact->not_started)
+        buf_printf(text, ": exit code %d", fact->code);
+    if (!fact->not_started && *tail && s->job->spec.logs != JOB_LOGS_PRIVATE)
+        buf_printf(text, ": %.300s", last_line ? last_line + 1 : tail);
+}
+
 /* Says what the exit means to a generation that should still run: fills `cause`, but for its text, which goes
- * to `text`, and counts the job's retries. Returns false if the exit is nothing bad. */
+ * to `text`, and counts the job's retries. node_fault: what node_fault_ended says. Returns false if the exit is nothing bad. */
 static bool exit_classify(const struct core *core, struct spawn *s, const struct spawn_fact *fact,
-                          struct failure_cause *cause, struct buf *text)
+                          bool node_fault, struct failure_cause *cause, struct buf *text)
 {
     struct job *job = s->job;
     bool native = job->spec.kind == JOB_TRAIN;
@@ -149,6 +164,10 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
          * not counted, since nothing is placed on it until it can. */
         cause->charged = node_is_synced(core, s) && ++job->node_retries > NODE_RETRIES;
         buf_printf(text, "%s could not start rank %d", s->r.node, s->rank->r.rank);
+    } else if (node_fault) {
+        /* The job runs elsewhere and leaves this node out, so this cannot repeat at once. */
+        cause->charged = false;
+        describe_node_fault(s, fact, text);
     } else if (fact->not_started) {
         /* No such command, no such directory: every restart would fail in the same way. */
         cause->fatal = true;
@@ -244,7 +263,9 @@ void exit_cause_apply(struct core *core, struct spawn *s, const struct spawn_fac
     CLEANUP(buf_release) struct buf text = {0}, still = {0};
     /* Workers of a generation that drains or has ended are expected to exit, with whatever code. */
     bool meant_to_run = g == job_current(s->job) && generation_open(g) && g->r.state != GENERATION_DRAINING;
-    bool bad = meant_to_run && exit_classify(core, s, fact, &cause, &text);
+    const bool node_fault = g == job_current(s->job) && node_fault_ended(core, s, fact);
+    bool bad = meant_to_run && exit_classify(core, s, fact, node_fault, &cause, &text);
+    bool replaces = false;
 
     if (bad && s->rank->generation->r.state == GENERATION_RUNNING && fact &&
         (fact->code || fact->signal == SIGABRT)) /* libraries abort when a collective takes too long */
@@ -252,7 +273,8 @@ void exit_cause_apply(struct core *core, struct spawn *s, const struct spawn_fac
     if (still.len)
         buf_printf(&text, "; %s", still.data);
 
-    if (exit_came_first(s, fact) && exit_classify(core, s, fact, &cause, &text)) {
+    if (exit_came_first(s, fact) && exit_classify(core, s, fact, node_fault, &cause, &text)) {
+        replaces = true;
         cause.text = text.data;
         generation_replace_cause(core, s->rank->generation, &cause);
     }
@@ -273,4 +295,6 @@ void exit_cause_apply(struct core *core, struct spawn *s, const struct spawn_fac
         cause.text = text.data;
         generation_fail(core, g, &cause);
     }
+    if (node_fault && (bad || replaces) && !job_finished(s->job))
+        left_out_add(core, s->job, s->r.node, text.data);
 }

@@ -132,6 +132,13 @@ struct job *rehearsal_add_waiting(struct rehearsal *r, const struct job *from)
     job->lost.lacks = from->lost.lacks ? strv_dup(from->lost.lacks) : NULL;
     job->lost.needs_all = from->lost.needs_all;
     job->lost.avoid = from->lost.avoid ? strv_dup(from->lost.avoid) : NULL;
+    for (size_t i = 0; i < from->left_out_count; i++) {
+        const struct left_out *n = &from->left_out[i];
+        job->left_out =
+            array_grow(job->left_out, job->left_out_count, &job->left_out_cap, sizeof(*job->left_out));
+        job->left_out[job->left_out_count++] =
+            (struct left_out){xstrdup(n->node), xstrdup(n->why), n->until, n->pause_ms};
+    }
     return job;
 }
 

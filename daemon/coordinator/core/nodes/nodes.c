@@ -28,6 +28,7 @@
 #include "daemon/coordinator/core/nodes/inventory.h"
 #include "daemon/coordinator/core/nodes/node_sessions.h"
 #include "daemon/coordinator/core/notices.h"
+#include "daemon/coordinator/core/placement/left_out.h"
 #include "daemon/coordinator/core/rendezvous.h"
 #include "daemon/coordinator/core/snapshots/lost_snapshots.h"
 #include "daemon/coordinator/core/wish.h"
@@ -238,6 +239,7 @@ void nodes_hello(struct core *core, const struct core_event *event)
         adopt_begin(core, event->hello.epoch, false);
         adopt_cards(core, &event->hello);
     }
+    left_out_node_back(core, node->r.name);
     card_heads(core, node, &event->hello);
     rendezvous_node_known(core, node);
     /* the agent has reconnected before its old stream was seen to break */

@@ -9,6 +9,7 @@
 #include "daemon/coordinator/core/nodes/inventory.h"
 #include "daemon/coordinator/core/placement/gpu_choice.h"
 #include "daemon/coordinator/core/placement/handover.h"
+#include "daemon/coordinator/core/placement/left_out.h"
 #include "daemon/coordinator/core/placement/survivors.h"
 #include "daemon/coordinator/core/wish.h"
 
@@ -65,7 +66,7 @@ int capacity_procs(const struct job *job, const struct node *node, enum slot_kin
     *gpus_each = 0;
     if (spec->only_nodes && !names_contain(spec->only_nodes, node->r.name))
         return 0;
-    if (accounts_problem(node, job))
+    if (accounts_problem(node, job) || left_out_problem(job, node))
         return 0;
     if (kind == SLOT_CPU) {
         procs = given ? given : node->place.cpu_total;

@@ -26,6 +26,7 @@
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/placement/capacity.h"
 #include "daemon/coordinator/core/placement/handover.h"
+#include "daemon/coordinator/core/placement/left_out.h"
 #include "daemon/coordinator/core/placement/world_size.h"
 #include "daemon/coordinator/core/snapshots/lost_snapshots.h"
 #include "daemon/coordinator/core/snapshots/snapshots.h"
@@ -219,6 +220,7 @@ void elastic_resize(struct core *core, const struct core_event *event)
 
     set_node_range(core, job, min, max, event_who(event));
     lost_snapshots_resized(job);
+    left_out_forget(core, job);
     strv_free(steal(job->grow.nodes)); /* the next pass offers them anew, under the new limits */
     job->grow.asked = true;
     /* to shrink, it stops now; to grow, in the next placement pass; within the limits nothing happens */
@@ -278,6 +280,7 @@ void elastic_restart(struct core *core, const struct core_event *event)
         generation_drop_survivors(core, job, why);
     }
     lost_snapshots_retry(job);
+    left_out_forget(core, job);
     CLEANUP(free_text) char *restarted = xasprintf("restarted by %s", event_who(event));
     generation_drain(core, job_current(job), restarted);
     if (!job->held)

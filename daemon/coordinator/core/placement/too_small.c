@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "daemon/coordinator/core/nodes/accounts.h"
 #include "daemon/coordinator/core/placement/compatibility.h"
+#include "daemon/coordinator/core/placement/left_out.h"
 
 /* ", no account ana on box3" */
 static bool explain_accounts(const struct core *core, const struct job *job, struct buf *text)
@@ -25,6 +26,27 @@ static bool explain_accounts(const struct core *core, const struct job *job, str
     buf_printf(text, ", %s", first);
     if (count > 1)
         buf_printf(text, ", and the same on %s", text_counted((int64_t)count - 1, "other").text);
+    return true;
+}
+
+/* ", box3 is left out for now (rank 1 cannot run on box3: no such file)" */
+static bool explain_left_out(const struct core *core, const struct job *job, struct buf *text)
+{
+    const struct node *first = NULL;
+    size_t count = 0;
+
+    for (size_t i = 0; i < core->node_count; i++) {
+        if (!capacity_expected(core->nodes[i]) || !left_out_problem(job, core->nodes[i]))
+            continue;
+        first = first ? first : core->nodes[i];
+        count++;
+    }
+    if (!count)
+        return false;
+    buf_printf(text, ", %s is left out for now (%s)", first->r.name, left_out_problem(job, first));
+    if (count > 1)
+        buf_printf(text, ", and so %s %s", count == 2 ? "is" : "are",
+                   text_counted((int64_t)count - 1, "other").text);
     return true;
 }
 
@@ -53,9 +75,10 @@ static void explain_nodes(const struct core *core, const struct job *job, enum s
     if (job->spec.only_nodes)
         buf_printf(text, " of the %s in its only_nodes",
                    text_counted((int64_t)strv_len(job->spec.only_nodes), "node").text);
-    /* a node without the user's account does not count, however many slots it has */
-    bool for_accounts = explain_accounts(core, job, text);
-    if (kind == SLOT_CPU && !fitting && largest && !for_accounts)
+    /* a node without the user's account, or that is left out, does not count, however many slots it has */
+    bool excluded = explain_accounts(core, job, text);
+    excluded |= explain_left_out(core, job, text);
+    if (kind == SLOT_CPU && !fitting && largest && !excluded)
         buf_printf(text, ", its largest has %" PRId64, largest);
     int sick = kind == SLOT_GPU ? capacity_sick_gpus(core) : 0;
     if (sick)
