@@ -8,11 +8,15 @@
 
 #define LINE_MOST 16384 /* a longer line is divided */
 #define PARTS_MOST 4096 /* more ranks than that do not wait for line ends */
+#define BAR_MS 10000    /* a progress bar that takes longer becomes a line this often */
 
 struct line_part {
     int32_t rank;
     bool standard_error;
     int64_t generation, written_ms;
+    int64_t shown_ms; /* when the line, or its last text that became a line, was begun */
+    bool returned;    /* a carriage return has come: the next text replaces this one */
+    bool bar;         /* texts of this line have been replaced */
     struct buf text;
 };
 
@@ -29,11 +33,63 @@ static void lines_put(struct web_lines *w, const struct line_part *part, const c
     w->count++;
 }
 
+static bool text_is_blank(const struct buf *text)
+{
+    for (size_t i = 0; i < text->len; i++)
+        if (!strchr(" \t", text->data[i]))
+            return false;
+    return true;
+}
+
 static void lines_put_part(struct web_lines *w, struct line_part *part)
 {
-    if (part->text.len)
+    if (part->text.len && !(part->bar && text_is_blank(&part->text)))
         lines_put(w, part, part->text.data, part->text.len);
     buf_clear(&part->text);
+}
+
+/* The line ends. Programs wipe out a progress bar with blanks, which is no line. */
+static void lines_end_line(struct web_lines *w, struct line_part *part)
+{
+    if (!part->text.len)
+        lines_put(w, part, "", 0);
+    lines_put_part(w, part);
+    part->returned = part->bar = false;
+}
+
+/* New text follows a carriage return. */
+static void lines_replace_text(struct web_lines *w, struct line_part *part, int64_t now_ms)
+{
+    part->returned = false;
+    part->bar = true;
+    if (now_ms - part->shown_ms >= BAR_MS) {
+        lines_put_part(w, part);
+        part->shown_ms = now_ms;
+    }
+    buf_clear(&part->text);
+}
+
+/* Adds text of the line that begins at `at` and returns its end: the next line feed or carriage return, or `end`. */
+static const char *lines_take_text(struct web_lines *w, struct line_part *part, const char *at,
+                                   const char *end, int64_t now_ms)
+{
+    size_t size = 0;
+    while (at + size < end && at[size] != '\n' && at[size] != '\r')
+        size++;
+    if (!size)
+        return at;
+    if (part->returned)
+        lines_replace_text(w, part, now_ms);
+    if (part->text.len >= LINE_MOST)
+        lines_put_part(w, part);
+    if (!part->text.len) {
+        part->written_ms = now_ms;
+        part->shown_ms = part->bar ? part->shown_ms : now_ms;
+    }
+    if (part->text.len + size > LINE_MOST)
+        size = LINE_MOST - part->text.len;
+    buf_append(&part->text, at, size);
+    return at + size;
 }
 
 static struct line_part *lines_part(struct web_lines *w, const Ddp__V1__LogData *data)
@@ -75,23 +131,17 @@ void web_lines_add(struct web_lines *w, const Ddp__V1__LogData *data)
     struct line_part *part = lines_part(w, data);
     const char *at = (const char *)data->data.data, *end = at + data->data.len;
     while (at < end) {
-        const char *stop = memchr(at, '\n', (size_t)(end - at));
-        const char *text_end = stop ? stop : end;
-        if (!part->text.len)
-            part->written_ms = data->written_ms;
-        size_t size = (size_t)(text_end - at);
-        if (part->text.len + size > LINE_MOST)
-            size = LINE_MOST - part->text.len;
-        buf_append(&part->text, at, size);
-        at += size;
-        if (at == text_end && stop) {
-            if (part->text.len && part->text.data[part->text.len - 1] == '\r')
-                part->text.len--;
-            lines_put(w, part, part->text.len ? part->text.data : "", part->text.len);
-            buf_clear(&part->text);
+        at = lines_take_text(w, part, at, end, data->written_ms);
+        if (at == end)
+            break;
+        if (*at == '\r') {
+            part->returned = true;
             at++;
-        } else if (part->text.len >= LINE_MOST) {
-            lines_put_part(w, part);
+        } else if (*at == '\n') {
+            if (!part->text.len)
+                part->written_ms = data->written_ms;
+            lines_end_line(w, part);
+            at++;
         }
     }
 }
