@@ -57,7 +57,7 @@ static void default_optimizer(struct train_spec *train)
     }
 static const struct conf_field sgd_fields[] = {
     COMMON,
-    {"momentum", CONF_REAL, AT(optimizer.momentum), JOB_BELOW_ONE},
+    {"momentum", CONF_REAL, AT(optimizer.momentum), JOB_BELOW_ONE, .single = true},
     {"nesterov", CONF_BOOL, AT(optimizer.nesterov)},
     {0},
 };
@@ -75,7 +75,7 @@ static const struct conf_field muon_adamw_fields[] = {
 };
 static const struct conf_field muon_fields[] = {
     COMMON,
-    {"momentum", CONF_REAL, AT(optimizer.momentum), JOB_BELOW_ONE},
+    {"momentum", CONF_REAL, AT(optimizer.momentum), JOB_BELOW_ONE, .single = true},
     {"adamw", CONF_STRUCT, 0, .fields = muon_adamw_fields},
     {0},
 };

@@ -6,13 +6,19 @@
 #include "daemon/coordinator/core/placement/capacity.h"
 #include "daemon/coordinator/core/placement/survivors.h"
 
+/* Exit codes of a trainer that a restart would repeat. */
+static bool is_final_code(int code)
+{
+    return code == EXIT_NO_RESTART || code == EXIT_USAGE;
+}
+
 static bool is_final_error(const struct spawn *s, const struct spawn_fact *fact)
 {
     if (!fact || fact->lost || fact->signal)
         return false;
     if (fact->not_started) /* no such directory, no such command */
         return !fact->node_trouble && !fact->no_account && !fact->port_busy;
-    return s->job->spec.kind == JOB_TRAIN && (fact->code == EXIT_NO_RESTART || fact->code == EXIT_USAGE);
+    return s->job->spec.kind == JOB_TRAIN && is_final_code(fact->code);
 }
 
 /* Whether ranks from earlier generations go on on other nodes: the job itself is sound. */
@@ -48,7 +54,7 @@ static bool ended_by_fault_of(const struct generation *g, const char *node)
     const struct spawn *s = g->r.failed_spawn ? job_find_spawn(g->job, g->r.failed_spawn) : NULL;
 
     return s && g->r.state == GENERATION_FAILED && !g->r.charged && !g->r.error && s->r.exit_known &&
-           !strcmp(s->r.node, node) && !s->r.signal && (s->r.code == EXIT_NO_RESTART || !s->r.pid);
+           !strcmp(s->r.node, node) && !s->r.signal && (is_final_code(s->r.code) || !s->r.pid);
 }
 
 /* Whether the job has run elsewhere without this node. */

@@ -250,6 +250,9 @@ static void values_out_of_range_are_refused(void **state)
     refuse_job(
         TRAIN "  optimizer: {type: adamw, betas: [0.9, 1]}\n",
         "job.yaml:6:41: invalid value for 'betas': expected a number of at least 0 and below 1, got '1'");
+    refuse_job(TRAIN "  optimizer: {type: sgd, momentum: 0.99999999}\n",
+               "job.yaml:6:36: invalid value for 'momentum': 0.99999999 is 1 in single precision, in which the "
+               "job computes");
     refuse_job(TRAIN "  optimizer: {type: adamw, betas: [0.9, 0.99999999]}\n",
                "job.yaml:6:41: invalid value for 'betas': 0.99999999 is 1 in single precision, in which the "
                "job computes");
