@@ -79,10 +79,12 @@ static bool was_left_out(const struct generation *g, const char *node)
 
 static int64_t count_other_nodes(const struct core *core, const struct job *job, const char *node)
 {
-    const enum slot_kind kind = capacity_slot_kind(core, job);
     int64_t count = 0;
     int gpus_each;
 
+    for (size_t i = 0; i < core->node_count; i++)
+        capacity_count(core->nodes[i]); /* there may have been no placement pass yet */
+    const enum slot_kind kind = capacity_slot_kind(core, job);
     for (size_t i = 0; i < core->node_count; i++)
         count += strcmp(core->nodes[i]->r.name, node) != 0 && capacity_expected(core->nodes[i]) &&
                  capacity_procs(job, core->nodes[i], kind, &gpus_each) > 0;

@@ -239,7 +239,7 @@ void nodes_hello(struct core *core, const struct core_event *event)
         adopt_begin(core, event->hello.epoch, false);
         adopt_cards(core, &event->hello);
     }
-    left_out_node_back(core, node->r.name);
+    left_out_node_back(core, node->r.name, node_gone(node));
     card_heads(core, node, &event->hello);
     rendezvous_node_known(core, node);
     /* the agent has reconnected before its old stream was seen to break */

@@ -25,6 +25,12 @@ const char *left_out_problem(const struct job *job, const struct node *node)
     return n && n->until ? n->why : NULL;
 }
 
+/* A command that runs would be stopped and started again, only to find out that the node still lacks something. */
+static bool try_costs_work(const struct job *job)
+{
+    return job->spec.kind == JOB_COMMAND && job->r.state == JOB_RUNNING;
+}
+
 void left_out_add(struct core *core, struct job *job, const char *node, const char *why)
 {
     struct left_out *n = left_out_find(job, node);
@@ -38,8 +44,11 @@ void left_out_add(struct core *core, struct job *job, const char *node, const ch
     n->pause_ms = !n->pause_ms ? FIRST_MS : n->pause_ms < MOST_MS / 2 ? 2 * n->pause_ms : MOST_MS;
     n->until = core->now.boot_ms + n->pause_ms;
     text_set(&n->why, "%s", why);
-    emit_event(core, job, "node_left_out", "%s is left out for %s, because the job could not run there", node,
-               text_duration(n->pause_ms).text);
+    if (job->spec.kind == JOB_COMMAND)
+        emit_event(core, job, "node_left_out", "%s is left out, because the job could not run there", node);
+    else
+        emit_event(core, job, "node_left_out", "%s is left out for %s, because the job could not run there",
+                   node, text_duration(n->pause_ms).text);
     core_wake(core, n->until);
     core_capacity_changed(core);
 }
@@ -51,11 +60,11 @@ static void try_again(struct core *core, struct job *job, struct left_out *n)
     core_capacity_changed(core);
 }
 
-void left_out_node_back(struct core *core, const char *node)
+void left_out_node_back(struct core *core, const char *node, bool was_gone)
 {
     for (size_t i = 0; i < core->job_count; i++) {
         struct left_out *n = left_out_find(core->jobs[i], node);
-        if (n && n->until)
+        if (n && n->until && (was_gone || !try_costs_work(core->jobs[i])))
             try_again(core, core->jobs[i], n);
     }
 }
@@ -70,7 +79,7 @@ void left_out_forget(struct core *core, struct job *job)
 
 void left_out_tick(struct core *core, struct job *job)
 {
-    for (size_t i = 0; i < job->left_out_count; i++)
+    for (size_t i = 0; i < job->left_out_count && !try_costs_work(job); i++)
         if (job->left_out[i].until && core->now.boot_ms >= job->left_out[i].until)
             try_again(core, job, &job->left_out[i]);
 }
@@ -79,7 +88,7 @@ int64_t left_out_deadline(const struct job *job)
 {
     int64_t at = INT64_MAX;
 
-    for (size_t i = 0; i < job->left_out_count; i++)
+    for (size_t i = 0; i < job->left_out_count && !try_costs_work(job); i++)
         if (job->left_out[i].until && job->left_out[i].until < at)
             at = job->left_out[i].until;
     return at;
@@ -91,9 +100,12 @@ void left_out_notes(const struct core *core, const struct job *job, struct core_
         const struct left_out *n = &job->left_out[i];
         if (!n->until)
             continue;
-        CLEANUP(free_text)
-        char *note = xasprintf("%s is left out for another %s: %s", n->node,
-                               text_duration(n->until - core->now.boot_ms).text, n->why);
+        CLEANUP(free_text) char *note = NULL;
+        if (try_costs_work(job))
+            note = xasprintf("%s is left out while the program runs: %s", n->node, n->why);
+        else
+            note = xasprintf("%s is left out for another %s: %s", n->node,
+                             text_duration(n->until - core->now.boot_ms).text, n->why);
         out->notes = strv_append(out->notes, note);
     }
 }

@@ -176,10 +176,9 @@ static void a_waiting_job_fails_no_later_try(void **state)
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
 }
 
-static void a_command_goes_on_without_a_node_that_lacks_it(void **state)
+/* It runs on box1 and was stopped to grow to box2, which has no such directory. */
+static int64_t command_without_box2(struct core_fixture *f)
 {
-    struct core_fixture *f = *state;
-
     fixture_node(f, "box1", 1);
     int64_t job = fixture_submit(f, "nodes: \"1:2\"\nmax_restarts: 0\n");
     fixture_fact(f, job, 0, (struct spawn_fact){.state = SPAWN_RUNNING, .pid = 7});
@@ -190,11 +189,45 @@ static void a_command_goes_on_without_a_node_that_lacks_it(void **state)
     fixture_fact(
         f, job, 1,
         (struct spawn_fact){.state = SPAWN_EXITED, .not_started = true, .message = "workdir /x is missing"});
-    assert_true(fixture_said(f, "rank 1 cannot run on box2: workdir /x is missing"));
     fixture_all_obey(f, "box1");
+    return job;
+}
+
+static void a_command_goes_on_without_a_node_that_lacks_it(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = command_without_box2(f);
+
+    assert_true(fixture_said(f, "rank 1 cannot run on box2: workdir /x is missing"));
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_int_equal(fixture_generation(f, job)->world_size, 1);
     assert_int_equal(staying_record(f, job)->restarts_used, 0);
+}
+
+/* It would lose the work since its last checkpoint. */
+static void a_command_is_not_stopped_to_try_a_node_again(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = command_without_box2(f);
+    struct core_job_status status;
+    struct err e;
+
+    fixture_fact(f, job, 0, (struct spawn_fact){.state = SPAWN_RUNNING, .pid = 8});
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    fixture_node(f, "box2", 1); /* the agent has started again */
+    fixture_pass_beating(f, 400000, "box1 box2");
+    assert_int_equal(fixture_generation(f, job)->number, 3);
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
+    assert_string_equal(status.notes[0],
+                        "box2 is left out while the program runs: rank 1 cannot run on box2: "
+                        "workdir /x is missing");
+    core_job_status_release(&status);
+    fixture_pass_beating(f, 10000, "box1"); /* the machine has started again */
+    fixture_node(f, "box2", 1);
+    fixture_pass_beating(f, 40000, "box1 box2");
+    fixture_all_obey(f, "box1");
+    assert_int_equal(fixture_generation(f, job)->world_size, 2);
 }
 
 /* ---- the job is to blame */
@@ -292,6 +325,7 @@ int main(void)
         TEST(a_replacement_without_the_data_does_not_end_the_job),
         TEST(a_waiting_job_fails_no_later_try),
         TEST(a_command_goes_on_without_a_node_that_lacks_it),
+        TEST(a_command_is_not_stopped_to_try_a_node_again),
         TEST(an_error_after_a_step_ends_the_job),
         TEST(an_error_in_the_first_generation_ends_the_job),
         TEST(an_error_of_a_rank_that_goes_on_ends_the_job),
