@@ -33,11 +33,21 @@ static void lines_put(struct web_lines *w, const struct line_part *part, const c
     w->count++;
 }
 
+/* Blanks and sequences such as ESC [ 2 K, which erases the line. */
 static bool text_is_blank(const struct buf *text)
 {
-    for (size_t i = 0; i < text->len; i++)
-        if (!strchr(" \t", text->data[i]))
+    const char *at = text->data, *end = at + text->len;
+    while (at < end) {
+        if (*at == '\033' && end - at > 1 && at[1] == '[') {
+            for (at += 2; at < end && (*at == ';' || (*at >= '0' && *at <= '9'));)
+                at++;
+            at += at < end;
+        } else if (*at == ' ' || *at == '\t') {
+            at++;
+        } else {
             return false;
+        }
+    }
     return true;
 }
 

@@ -9,7 +9,7 @@
 
 /* The output of a job's ranks as JSON, a line of output each:
  * {"rank":0,"stderr":false,"generation":1,"written_ms":0,"text":"..."}. The beginning of a line waits for its end. Of a progress bar, whose text is
- * replaced after carriage returns, the last text becomes a line, and every 10 s the present one. One thread. */
+ * replaced after carriage returns, the last text becomes a line, and about every 10 s the one then. One thread. */
 
 struct web_lines {   /* zeroed, it is empty */
     struct buf json; /* complete lines, with commas between them */

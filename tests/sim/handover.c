@@ -68,6 +68,9 @@ void handover_check(struct sim *sim, const struct change *changes, size_t count)
         const struct job_record *job = durable_job(&sim->durable, c->id);
         if (!of || !of->native || !job || job->state == JOB_STOPPING || sm_terminal(&job_sm, job->state))
             continue; /* it was killed, or has succeeded */
+        const struct generation_record *g = durable_generation(&sim->durable, c->id, c->generation_number);
+        if (g->failed_spawn && !g->charged)
+            continue; /* its node was at fault */
         if (!forms_next(changes, count, c)) {
             sim_fail(sim,
                      "job %" PRId64 " generation %" PRId64 " ends between two steps, and no other begins",
@@ -76,7 +79,6 @@ void handover_check(struct sim *sim, const struct change *changes, size_t count)
         }
         if (!of->quorum || !quorum_check(sim, changes, count, c))
             check_members(sim, c);
-        const struct generation_record *g = durable_generation(&sim->durable, c->id, c->generation_number);
         if (g->charged)
             sim_fail(sim, "job %" PRId64 " generation %" PRId64 ": a hand-over counts as a restart", c->id,
                      c->generation_number);

@@ -233,8 +233,11 @@ static void proc_running(struct sim *sim, struct item *item)
     /* Otherwise the job would just fail. */
     if (p->native && sim->now < m->data_at && goes_on_elsewhere(sim, m, p)) {
         sim->without_data++;
-        proc_exit(sim, m, p, EXIT_NO_RESTART, 0);
-        return;
+        p->other_data = sim_chance(sim, 0.5);
+        if (!p->other_data) { /* it has none */
+            proc_exit(sim, m, p, EXIT_NO_RESTART, 0);
+            return;
+        }
     }
     p->state = PROC_RUNNING;
     p->started = sim_clock(sim).wall_ms;

@@ -190,6 +190,7 @@ struct proc {
     int64_t attempt, watch_attempt, watch_arrived, step, next_snapshot;
     int64_t heard; /* the order of the last word of its watch */
     bool ready, leaving;
+    bool other_data; /* its machine has other data than the rest, which shows when the ranks have joined */
     bool stays;   /* it goes on in the next generation when its own has failed */
     bool live;    /* it has the state of its step in memory, from this generation or an earlier one */
     bool held;    /* divided state: it holds that of all ranks, from a hand-over until its next step */

@@ -519,6 +519,10 @@ static void generation_joined(struct sim *sim, struct machine *m, struct proc *p
     } else {
         check_answer(sim, reply);
         check_live(sim, p, reply);
+        if (p->other_data && reply->live && !p->live) {
+            plan_exit(sim, m, p, sim_range(sim, 0, 30), EXIT_NO_RESTART);
+            return;
+        }
         if (!reply->live) /* else no file is read */
             parts_check_start(sim, p, reply);
         p->live = p->live || state_comes(sim, p, reply);

@@ -204,7 +204,9 @@ static void tell_job_changes(struct core *core)
 static void finish_call(struct core *core)
 {
     follow_events(core);
-    while (core->placement_due) { /* a job that stops to grow asks for a second pass */
+    for (size_t i = 0; i < core->job_count && core->placement_due; i++)
+        left_out_tick(core, core->jobs[i]); /* a job that starts again now tries nodes whose time is over */
+    while (core->placement_due) {           /* a job that stops to grow asks for a second pass */
         placement_run(core);
         follow_events(core);
     }

@@ -197,12 +197,22 @@ static void say_generation_closed(struct core *core, const struct job *job, cons
         emit_event(core, job, "generation_closed", "generation %" PRId64 " closed (%s)", g->r.number, how);
 }
 
+/* After the fault of a node only ranks that were there before survive. A new one has no state yet, and its node may lack the
+ * same. */
+static bool goes_on_after(const struct generation *g, const struct spawn *s,
+                          const struct failure_cause *cause)
+{
+    if (cause->of_node && s->r.first_generation == g->r.number && s->rank->r.state != RANK_TRAINING)
+        return false;
+    return survivors_include(g, s, cause->spawn, cause->late);
+}
+
 static int count_survivors(const struct generation *g, const struct failure_cause *cause)
 {
     int count = 0;
 
     for (int i = 0; i < g->r.world_size; i++)
-        count += survivors_include(g, g->ranks[i].spawn, cause->spawn, cause->late);
+        count += goes_on_after(g, g->ranks[i].spawn, cause);
     return count;
 }
 
@@ -215,7 +225,7 @@ static void end_around_survivors(struct core *core, struct generation *g, enum g
     g->job->survivors_until = core->now.boot_ms + SURVIVORS_WAIT_MS;
     core_wake(core, g->job->survivors_until);
     for (int i = 0; i < g->r.world_size; i++)
-        if (!survivors_include(g, g->ranks[i].spawn, cause->spawn, cause->late))
+        if (!goes_on_after(g, g->ranks[i].spawn, cause))
             revoke_spawn(core, g->ranks[i].spawn);
     end_generation(core, g, to, CORE_STOP_NONE, cause->text);
     generation_stop_spawns(core, g, CORE_STOP_KILL);
@@ -284,12 +294,39 @@ void generation_await_gpu_news(struct core *core, struct job *job)
     core_wake(core, job->gpu_news_until);
 }
 
+/* The generation closes as on purpose: this is no failure of the job, so it counts neither as a restart nor as a
+ * replacement. failed_spawn in a closed generation marks it (node_fault.c). */
+static void close_after_node_fault(struct core *core, struct generation *g, const struct failure_cause *cause)
+{
+    struct job *job = g->job;
+    const int survivors = job->spec.max_replacements ? count_survivors(g, cause) : 0;
+    char how[96] = "does not count as a restart";
+
+    g->r.failed_spawn = cause->spawn->r.spawn;
+    emit_event(core, job, "rank_failed", "%s", cause->text);
+    if (survivors) {
+        end_around_survivors(core, g, GENERATION_CLOSED, cause);
+        snprintf(how, sizeof(how), "%d of %s can go on", survivors,
+                 text_counted(g->r.world_size, "rank").text);
+    } else {
+        end_generation(core, g, GENERATION_CLOSED, CORE_STOP_TERM, cause->text);
+    }
+    say_generation_closed(core, job, g, how);
+    fault_open(core, job, false, cause->text);
+    emit_job_move(core, job, JOB_RECOVERING, cause->text);
+    job_settle(core, job);
+}
+
 void generation_fail(struct core *core, struct generation *g, const struct failure_cause *cause)
 {
     struct job *job = g->job;
     bool last = cause->fatal || (cause->charged && job->r.restarts_used >= job->spec.max_restarts);
 
     BUG_ON(!generation_open(g) || g != job_current(job));
+    if (cause->of_node) {
+        close_after_node_fault(core, g, cause);
+        return;
+    }
     g->r.charged = cause->charged;
     g->r.error = cause->error;
     g->r.failed_spawn = cause->spawn ? cause->spawn->r.spawn : 0;

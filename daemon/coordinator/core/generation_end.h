@@ -10,6 +10,7 @@ struct failure_cause {
     bool charged;        /* counts as a restart */
     bool error;    /* the program's own exit code: `restart_on` of the job file decides (restart_rule.h) */
     bool fatal;    /* a restart would not help: the job fails */
+    bool of_node;  /* the worker's node is at fault, which the job leaves out (failure/node_fault.h) */
     bool late;     /* the generation did not form in time */
     bool follows;  /* such an end is mostly the consequence of another rank's, which may come any moment */
     int exit_code; /* exit code of the job, if this failure ends it */

@@ -167,6 +167,7 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
     } else if (node_fault) {
         /* The job runs elsewhere and leaves this node out, so this cannot repeat at once. */
         cause->charged = false;
+        cause->of_node = true;
         describe_node_fault(s, fact, text);
     } else if (fact->not_started) {
         /* No such command, no such directory: every restart would fail in the same way. */
@@ -266,6 +267,10 @@ void exit_cause_apply(struct core *core, struct spawn *s, const struct spawn_fac
     const bool node_fault = g == job_current(s->job) && node_fault_ended(core, s, fact);
     bool bad = meant_to_run && exit_classify(core, s, fact, node_fault, &cause, &text);
     bool replaces = false;
+    /* Another node's fault has just closed the generation: this node need not be tried to know of its own. */
+    const bool closed_for_node = node_fault && g->r.state == GENERATION_CLOSED && g->r.failed_spawn;
+    if (closed_for_node)
+        describe_node_fault(s, fact, &text);
 
     if (bad && s->rank->generation->r.state == GENERATION_RUNNING && fact &&
         (fact->code || fact->signal == SIGABRT)) /* libraries abort when a collective takes too long */
@@ -295,6 +300,6 @@ void exit_cause_apply(struct core *core, struct spawn *s, const struct spawn_fac
         cause.text = text.data;
         generation_fail(core, g, &cause);
     }
-    if (node_fault && (bad || replaces) && !job_finished(s->job))
+    if (node_fault && (bad || replaces || closed_for_node) && s->job->r.state == JOB_RECOVERING)
         left_out_add(core, s->job, s->r.node, text.data);
 }

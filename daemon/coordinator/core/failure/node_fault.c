@@ -6,19 +6,19 @@
 #include "daemon/coordinator/core/placement/capacity.h"
 #include "daemon/coordinator/core/placement/survivors.h"
 
-/* Exit codes of a trainer that a restart would repeat. */
-static bool is_final_code(int code)
-{
-    return code == EXIT_NO_RESTART || code == EXIT_USAGE;
-}
+/* Generations in a row that faults of nodes may end while no rank goes on. Beyond that the job itself may be at fault. */
+#define TRIES 5
 
 static bool is_final_error(const struct spawn *s, const struct spawn_fact *fact)
 {
-    if (!fact || fact->lost || fact->signal)
+    if (!fact || fact->lost || fact->signal || fact->stopped)
         return false;
     if (fact->not_started) /* no such directory, no such command */
         return !fact->node_trouble && !fact->no_account && !fact->port_busy;
-    return s->job->spec.kind == JOB_TRAIN && is_final_code(fact->code);
+    if (s->job->spec.kind != JOB_TRAIN)
+        return false;
+    /* A trainer that does not understand its arguments or the job file, because it is an older one, does not join. */
+    return fact->code == EXIT_NO_RESTART || (fact->code == EXIT_USAGE && s->joined_as != s->rank);
 }
 
 /* Whether ranks from earlier generations go on on other nodes: the job itself is sound. */
@@ -48,13 +48,12 @@ static bool generation_has_run(const struct generation *g)
     return g->job->spec.kind == JOB_TRAIN ? g->r.has_key : first && first->r.pid;
 }
 
-/* Whether this node's fault ended the generation, by what its records say. */
+/* Whether this node's fault ended the generation, by what its records say (generation_end.c). */
 static bool ended_by_fault_of(const struct generation *g, const char *node)
 {
     const struct spawn *s = g->r.failed_spawn ? job_find_spawn(g->job, g->r.failed_spawn) : NULL;
 
-    return s && g->r.state == GENERATION_FAILED && !g->r.charged && !g->r.error && s->r.exit_known &&
-           !strcmp(s->r.node, node) && !s->r.signal && (is_final_code(s->r.code) || !s->r.pid);
+    return s && g->r.state == GENERATION_CLOSED && !strcmp(s->r.node, node);
 }
 
 /* Whether the job has run elsewhere without this node. */
@@ -75,6 +74,23 @@ static bool was_left_out(const struct generation *g, const char *node)
         if (ended_by_fault_of(g->job->generations[i], node))
             return true;
     return false;
+}
+
+/* Of the generations before this one. */
+static bool tries_are_used(const struct generation *g)
+{
+    const struct job *job = g->job;
+    int count = 0;
+
+    for (size_t i = job->generation_count; i-- > 0;) {
+        const struct generation_record *before = &job->generations[i]->r;
+        if (before->number == g->r.number)
+            continue;
+        if (before->state != GENERATION_CLOSED || !before->failed_spawn)
+            break;
+        count++;
+    }
+    return count >= TRIES;
 }
 
 static int64_t count_other_nodes(const struct core *core, const struct job *job, const char *node)
@@ -98,10 +114,13 @@ bool node_fault_ended(const struct core *core, const struct spawn *s, const stru
     /* A worker that has made a step found its data and its program there. */
     if (!is_final_error(s, fact) || s->r.first_generation != g->r.number || s->rank->r.state == RANK_TRAINING)
         return false;
-    /* If ranks go on, the job is sound, and may wait for a node. If not, all its nodes may fail one after the other, so
-     * the job fails when too few are left. */
+    /* If ranks go on, the job is sound, and may wait for a node. If not, all its nodes may fail one after the other, or again
+     * and again, so the job fails when too few are left, or at last. */
     const int64_t left = count_other_nodes(core, s->job, s->r.node);
-    if (others_go_on(g, s) || was_left_out(g, s->r.node))
+    if (others_go_on(g, s))
         return left > 0;
-    return has_run_without(g, s->r.node) && left >= s->job->spec.nodes_min;
+    if (tries_are_used(g))
+        return false;
+    return was_left_out(g, s->r.node) ? left > 0
+                                      : has_run_without(g, s->r.node) && left >= s->job->spec.nodes_min;
 }

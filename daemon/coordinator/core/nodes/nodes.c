@@ -239,7 +239,6 @@ void nodes_hello(struct core *core, const struct core_event *event)
         adopt_begin(core, event->hello.epoch, false);
         adopt_cards(core, &event->hello);
     }
-    left_out_node_back(core, node->r.name, node_gone(node));
     card_heads(core, node, &event->hello);
     rendezvous_node_known(core, node);
     /* the agent has reconnected before its old stream was seen to break */
@@ -250,8 +249,10 @@ void nodes_hello(struct core *core, const struct core_event *event)
     node->return_by = 0;
     beats_usual(core, node);
     nodes_heard(core, node);
-    if (node_gone(node))
+    if (node_gone(node)) {
+        left_out_node_back(core, node->r.name);
         emit_node_move(core, node, NODE_JOINING, "came back");
+    }
     if (node->wish_dirty)
         wish_flush(core); /* before hello_revision, so that facts must answer this wish */
     node->hello_revision = node->revision;

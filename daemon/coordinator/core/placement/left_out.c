@@ -25,10 +25,10 @@ const char *left_out_problem(const struct job *job, const struct node *node)
     return n && n->until ? n->why : NULL;
 }
 
-/* A command that runs would be stopped and started again, only to find out that the node still lacks something. */
+/* Whether the job would be stopped and started again, only to find out that the node still lacks something. */
 static bool try_costs_work(const struct job *job)
 {
-    return job->spec.kind == JOB_COMMAND && job->r.state == JOB_RUNNING;
+    return (job->spec.kind == JOB_COMMAND || !job->spec.max_replacements) && job->r.state != JOB_RECOVERING;
 }
 
 void left_out_add(struct core *core, struct job *job, const char *node, const char *why)
@@ -44,7 +44,7 @@ void left_out_add(struct core *core, struct job *job, const char *node, const ch
     n->pause_ms = !n->pause_ms ? FIRST_MS : n->pause_ms < MOST_MS / 2 ? 2 * n->pause_ms : MOST_MS;
     n->until = core->now.boot_ms + n->pause_ms;
     text_set(&n->why, "%s", why);
-    if (job->spec.kind == JOB_COMMAND)
+    if (job->spec.kind == JOB_COMMAND || !job->spec.max_replacements)
         emit_event(core, job, "node_left_out", "%s is left out, because the job could not run there", node);
     else
         emit_event(core, job, "node_left_out", "%s is left out for %s, because the job could not run there",
@@ -60,11 +60,11 @@ static void try_again(struct core *core, struct job *job, struct left_out *n)
     core_capacity_changed(core);
 }
 
-void left_out_node_back(struct core *core, const char *node, bool was_gone)
+void left_out_node_back(struct core *core, const char *node)
 {
     for (size_t i = 0; i < core->job_count; i++) {
         struct left_out *n = left_out_find(core->jobs[i], node);
-        if (n && n->until && (was_gone || !try_costs_work(core->jobs[i])))
+        if (n && n->until)
             try_again(core, core->jobs[i], n);
     }
 }
@@ -102,7 +102,7 @@ void left_out_notes(const struct core *core, const struct job *job, struct core_
             continue;
         CLEANUP(free_text) char *note = NULL;
         if (try_costs_work(job))
-            note = xasprintf("%s is left out while the program runs: %s", n->node, n->why);
+            note = xasprintf("%s is left out while the job runs: %s", n->node, n->why);
         else
             note = xasprintf("%s is left out for another %s: %s", n->node,
                              text_duration(n->until - core->now.boot_ms).text, n->why);

@@ -9,12 +9,11 @@
 
 /* Why the job leaves the node out now; NULL: it does not. */
 const char *left_out_problem(const struct job *job, const struct node *node);
-/* Leaves the node out: for 5 minutes, and each further time for twice as long, at most for 4 hours. A command that runs is not
- * stopped to try the node again, so it is left out for as long as the command runs. */
+/* Leaves the node out: for 5 minutes, and each further time for twice as long, at most for 4 hours. A job that would have to be
+ * stopped to try the node again leaves it out for as long as it runs. */
 void left_out_add(struct core *core, struct job *job, const char *node, const char *why);
-/* The node's agent has connected, so somebody may have mended the node: jobs try it again; commands that run do so only if the node
- * was gone. */
-void left_out_node_back(struct core *core, const char *node, bool was_gone);
+/* The node was gone and is back, so somebody may have mended it: all jobs try it again. */
+void left_out_node_back(struct core *core, const char *node);
 /* A user changes or restarts the job: it tries all nodes again. */
 void left_out_forget(struct core *core, struct job *job);
 void left_out_tick(struct core *core, struct job *job);

@@ -93,6 +93,8 @@ static void the_last_text_of_a_progress_bar_is_its_line(void **state)
     assert_texts(&w, "next\nline\n");
     line_add(&w, 0, true, "60%\r     \r\n");
     assert_texts(&w, "");
+    line_add(&w, 0, true, "60%\r\033[2K\r\n");
+    assert_texts(&w, "");
     line_add(&w, 0, true, "\nafter\r\n\r\n");
     assert_texts(&w, "\nafter\n\n");
     line_add(&w, 0, true, "70%\r80%");

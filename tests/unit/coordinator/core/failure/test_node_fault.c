@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 
+#include "daemon/coordinator/core/placement/survivors.h"
 #include "tests/unit/coordinator/core/placement/staying_job.h"
 
 #define TWO "nodes: 2\nprocs_per_node: 1\n"
@@ -58,8 +59,7 @@ static void a_node_without_the_data_is_left_out(void **state)
 
     rank_lacks_data(f, job, 2);
     assert_true(fixture_said(f, "rank 2 cannot run on box3: exit code 78: " MISSING "\n"));
-    assert_true(
-        fixture_said(f, "generation 2 closed (2 of 3 ranks can go on; replacement 1 of 20 in a day)"));
+    assert_true(fixture_said(f, "generation 2 closed (2 of 3 ranks can go on)"));
     assert_true(fixture_said(f, "box3 is left out for 5m00s, because the job could not run there"));
     assert_goes_on_without_box3(f, job, 3);
     fixture_pass_beating(f, 280000, "box1 box2 box3");
@@ -101,21 +101,66 @@ static void private_logs_are_not_quoted(void **state)
     assert_false(fixture_said(f, MISSING));
 }
 
-/* Somebody may have copied the data before. */
-static void an_agent_that_connects_is_tried_again(void **state)
+/* Somebody may have mended the machine. A connection that breaks for a moment shows nothing. */
+static void a_node_that_comes_back_is_tried_again(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = growing_job(f, ELASTIC SAVED);
 
     rank_lacks_data(f, job, 2);
     assert_goes_on_without_box3(f, job, 3);
+    fixture_node(f, "box3", 1);
     fixture_pass_beating(f, 60000, "box1 box2 box3");
     assert_int_equal(staying_handover(f, job), 0);
+    fixture_pass_beating(f, 10000, "box1 box2"); /* it is lost */
     fixture_node(f, "box3", 1);
-    fixture_pass_beating(f, 10000, "box1 box2 box3");
+    fixture_pass_beating(f, 40000, "box1 box2 box3");
     job_grows_to_box3(f, job);
     staying_job_rejoin(f, job, 20);
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+}
+
+/* Their data is compared when all have joined, so all say that they can go on. */
+static void two_nodes_with_other_data_are_both_left_out(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = staying_job_on_two(f, "nodes: \"2:4\"\nprocs_per_node: 1\n" SAVED);
+
+    fixture_node(f, "box3", 1);
+    fixture_node(f, "box4", 1);
+    fixture_pass_beating(f, 6000, "box1 box2 box3 box4");
+    staying_rank_waits(f, job, 0);
+    staying_rank_waits(f, job, 1);
+    assert_int_equal(fixture_generation(f, job)->world_size, 4);
+    staying_job_rejoin(f, job, 20);
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    rank_lacks_data(f, job, 2);
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING); /* rank 3 is told to end */
+    rank_lacks_data(f, job, 3);
+    assert_true(fixture_said(f, "box3 is left out"));
+    assert_true(fixture_said(f, "box4 is left out"));
+    assert_goes_on_without_box3(f, job, 3);
+}
+
+/* Each generation has made no step, and each ends by the fault of another node. */
+static void many_nodes_without_data_cost_no_survivors(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = staying_job_on_two(f, "nodes: \"2:8\"\nprocs_per_node: 1\n" SAVED);
+
+    for (int i = 3; i < 9; i++)
+        fixture_node(f, (char[]){'b', 'o', 'x', (char)('0' + i), 0}, 1);
+    fixture_pass_beating(f, 8000, "box1 box2 box3 box4 box5 box6 box7 box8");
+    staying_rank_waits(f, job, 0);
+    staying_rank_waits(f, job, 1);
+    for (int left = 6; left > 0; left--) {
+        assert_int_equal(fixture_generation(f, job)->world_size, 2 + left);
+        rank_lacks_data(f, job, 2);
+        for (int i = 3; i < 9; i++)
+            fixture_all_obey(f, (char[]){'b', 'o', 'x', (char)('0' + i), 0});
+    }
+    assert_goes_on_without_box3(f, job, 8);
+    assert_int_equal(survivors_count_replacements(f->core, core_find_job(f->core, job)), 0);
 }
 
 static void a_resize_tries_all_nodes_again(void **state)
@@ -153,27 +198,46 @@ static void a_replacement_without_the_data_does_not_end_the_job(void **state)
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
 }
 
-/* The data is mounted late: the node has had it, and has it again soon. The others are new processes at the second try. */
-static void a_waiting_job_fails_no_later_try(void **state)
+/* box2 lacks the data since its worker was killed. The job is tried again `tries` times; at the second try all processes are new. */
+static int64_t job_tries_again(struct core_fixture *f, int tries)
 {
-    struct core_fixture *f = *state;
     int64_t job = staying_job_on_two(f, TWO SAVED);
 
     fixture_exit(f, job, 1, 0, 9);
     assert_string_equal(fixture_node_of(f, job, 1), "box2");
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < tries; i++) {
         rank_lacks_data(f, job, 1);
         assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
         fixture_all_obey(f, "box1");
-        if (i == 1)
-            fixture_restart(f);
-        fixture_node(f, "box1", 1);
-        fixture_node(f, "box2", 1);
-        fixture_pass_beating(f, 40000, "box1 box2");
+        if (i == 1) {
+            fixture_restart(f); /* box2 is tried at once */
+            fixture_node(f, "box1", 1);
+            fixture_node(f, "box2", 1);
+        }
+        fixture_pass_beating(f, i == 1 ? 2000 : 301000 << (i < 2 ? 0 : i - 2), "box1 box2");
         assert_int_equal(fixture_job(f, job), JOB_STARTING);
     }
+    return job;
+}
+
+static void a_waiting_job_fails_no_later_try(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_tries_again(f, 3);
+
     fixture_form(f, job);
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+}
+
+/* The data may be gone for good, on all nodes. */
+static void a_job_that_waits_in_vain_fails(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_tries_again(f, 5);
+
+    rank_lacks_data(f, job, 1);
+    fixture_all_obey(f, "box1");
+    assert_int_equal(fixture_job(f, job), JOB_FAILED);
 }
 
 /* It runs on box1 and was stopped to grow to box2, which has no such directory. */
@@ -214,14 +278,12 @@ static void a_command_is_not_stopped_to_try_a_node_again(void **state)
 
     fixture_fact(f, job, 0, (struct spawn_fact){.state = SPAWN_RUNNING, .pid = 8});
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
-    fixture_node(f, "box2", 1); /* the agent has started again */
     fixture_pass_beating(f, 400000, "box1 box2");
     assert_int_equal(fixture_generation(f, job)->number, 3);
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
     assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
-    assert_string_equal(status.notes[0],
-                        "box2 is left out while the program runs: rank 1 cannot run on box2: "
-                        "workdir /x is missing");
+    assert_string_equal(status.notes[0], "box2 is left out while the job runs: rank 1 cannot run on box2: "
+                                         "workdir /x is missing");
     core_job_status_release(&status);
     fixture_pass_beating(f, 10000, "box1"); /* the machine has started again */
     fixture_node(f, "box2", 1);
@@ -320,10 +382,13 @@ int main(void)
         TEST(a_node_without_the_data_is_left_out),
         TEST(status_names_the_node),
         TEST(private_logs_are_not_quoted),
-        TEST(an_agent_that_connects_is_tried_again),
+        TEST(a_node_that_comes_back_is_tried_again),
+        TEST(two_nodes_with_other_data_are_both_left_out),
+        TEST(many_nodes_without_data_cost_no_survivors),
         TEST(a_resize_tries_all_nodes_again),
         TEST(a_replacement_without_the_data_does_not_end_the_job),
         TEST(a_waiting_job_fails_no_later_try),
+        TEST(a_job_that_waits_in_vain_fails),
         TEST(a_command_goes_on_without_a_node_that_lacks_it),
         TEST(a_command_is_not_stopped_to_try_a_node_again),
         TEST(an_error_after_a_step_ends_the_job),
