@@ -191,12 +191,12 @@ struct proc {
     int64_t heard; /* the order of the last word of its watch */
     bool ready, leaving;
     bool other_data; /* its machine has other data than the rest, which shows when the ranks have joined */
-    bool stays;   /* it goes on in the next generation when its own has failed */
-    bool live;    /* it has the state of its step in memory, from this generation or an earlier one */
-    bool held;    /* divided state: it holds that of all ranks, from a hand-over until its next step */
-    bool waits;   /* its generation is over, and it waits for the next */
-    bool severed; /* the connections to its peers are lost */
-    bool broken;  /* it has noticed that */
+    bool stays;      /* it goes on in the next generation when its own has failed */
+    bool live;       /* it has the state of its step in memory, from this generation or an earlier one */
+    bool held;       /* divided state: it holds that of all ranks, from a hand-over until its next step */
+    bool waits;      /* its generation is over, and it waits for the next */
+    bool severed;    /* the connections to its peers are lost */
+    bool broken;     /* it has noticed that */
     bool waits_for_peers; /* it is told to wait for members that have not noticed it */
     int64_t formed;       /* how often its generation was ready */
     /* Hand-overs: the one that it has heard of, the last one for which it has waited, and whether it waits now. */

@@ -23,6 +23,7 @@
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/failure/fault_cost.h"
 #include "daemon/coordinator/core/failure/restart_rule.h"
+#include "daemon/coordinator/core/generation_stop.h"
 #include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/notices.h"
@@ -31,11 +32,6 @@
 #include "daemon/coordinator/core/snapshots/unsaved.h"
 #include "daemon/coordinator/core/worker_asks.h"
 
-/* The supervisor itself sends SIGKILL when the grace time after SIGTERM is over. If the worker still lives
- * this much later, the supervisor is told to kill it. */
-#define KILL_AFTER_GRACE_MS 10000
-/* A worker that lives this long after SIGKILL is stuck in the kernel, if its node says so too. */
-#define STUCK_AFTER_KILL_MS 20000
 /* How long after an error of a worker with GPUs its agent may still report one of them: it looks every 2 s and reports a
  * change at once. */
 #define GPU_NEWS_MS 4000
@@ -45,43 +41,6 @@
 #define CULPRIT_MS 1000
 #define BACKOFF_FIRST_MS 1000
 #define BACKOFF_MOST_MS 30000
-
-/* Members that have gone on to a newer generation, or wait for one, are not stopped with this one. Members that are
- * stopped by SIGKILL once stay so: the survivors of their generation may be given up later, by SIGTERM. Returns false if
- * nobody is stopped. */
-static bool generation_mark_stopped(struct generation *g, enum core_stop stop)
-{
-    bool any = false;
-
-    for (int i = 0; i < g->r.world_size; i++) {
-        struct spawn *s = g->ranks[i].spawn;
-        if (!s || !rank_is_held(&g->ranks[i]) || s->r.dead || spawn_is_between(s))
-            continue;
-        s->killed |= stop == CORE_STOP_KILL;
-        any = true;
-    }
-    return any;
-}
-
-void generation_stop_spawns(struct core *core, struct generation *g, enum core_stop stop)
-{
-    int64_t grace = g->job->spec.grace_ms;
-
-    g->stop_at = 0;
-    if (!generation_mark_stopped(g, stop))
-        return; /* there is nobody to stop, and no deadline to wait for */
-    g->stop = stop;
-    if (stop == CORE_STOP_SNAPSHOT)
-        g->stop_at = core->now.boot_ms + grace + 1;
-    else if (stop == CORE_STOP_TERM)
-        g->stop_at = core->now.boot_ms + grace + KILL_AFTER_GRACE_MS;
-    else
-        g->stop_at = core->now.boot_ms + STUCK_AFTER_KILL_MS;
-    core_wake(core, g->stop_at);
-    for (int i = 0; i < g->r.world_size; i++) /* the nodes learn of the stop by their next wish */
-        if (g->ranks[i].spawn && !g->ranks[i].spawn->r.dead && g->ranks[i].spawn->node)
-            g->ranks[i].spawn->node->wish_dirty = true;
-}
 
 /* Leaves the members of a closed generation alone for a moment. jobs_tick stops those that are left then. */
 static void stop_spawns_later(struct core *core, struct generation *g)
@@ -197,8 +156,8 @@ static void say_generation_closed(struct core *core, const struct job *job, cons
         emit_event(core, job, "generation_closed", "generation %" PRId64 " closed (%s)", g->r.number, how);
 }
 
-/* After the fault of a node only ranks that were there before survive. A new one has no state yet, and its node may lack the
- * same. */
+/* After the fault of a node, ranks that are new in this generation do not continue: they have no state yet, and the same may be
+ * missing on their nodes. */
 static bool goes_on_after(const struct generation *g, const struct spawn *s,
                           const struct failure_cause *cause)
 {
@@ -294,8 +253,8 @@ void generation_await_gpu_news(struct core *core, struct job *job)
     core_wake(core, job->gpu_news_until);
 }
 
-/* The generation closes as on purpose: this is no failure of the job, so it counts neither as a restart nor as a
- * replacement. failed_spawn in a closed generation marks it (node_fault.c). */
+/* The fault of a node is not a failure of the job. So the generation is closed, and not failed: this counts neither as a restart
+ * nor as a replacement. Only such a closed generation has a failed_spawn, by which node_fault.c knows it. */
 static void close_after_node_fault(struct core *core, struct generation *g, const struct failure_cause *cause)
 {
     struct job *job = g->job;

@@ -40,7 +40,6 @@ void generation_await_gpu_news(struct core *core, struct job *job);
 void job_settle(struct core *core, struct job *job);
 /* The worker is known dead: frees its slot. The job is settled by the event that this raises. */
 void spawn_mark_dead(struct core *core, struct spawn *s);
-void generation_stop_spawns(struct core *core, struct generation *g, enum core_stop stop);
 /* The job's survivors do not go on: they are stopped, and the failure that they outlived counts like any other. */
 void generation_give_up_survivors(struct core *core, struct job *job, const char *why);
 /* The same, but the failure does not count: the user wants the job to begin anew. */

@@ -6,6 +6,7 @@
  * keeps its token, its slot, its GPUs and its logs. All other ranks get new spawns. A survivor that gets no rank
  * is stopped. */
 #include "daemon/coordinator/core/generation_form.h"
+#include "daemon/coordinator/core/generation_stop.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -16,6 +16,7 @@
 #include "daemon/coordinator/core/failure/fault_cost.h"
 #include "daemon/coordinator/core/failure/stall.h"
 #include "daemon/coordinator/core/generation_end.h"
+#include "daemon/coordinator/core/generation_stop.h"
 #include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/notices.h"

@@ -12,6 +12,7 @@
 #include "daemon/coordinator/core/clock_doubt.h"
 #include "daemon/coordinator/core/failure/restart_rule.h"
 #include "daemon/coordinator/core/generation_end.h"
+#include "daemon/coordinator/core/generation_stop.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/nodes/inventory.h"
 #include "daemon/coordinator/core/placement/survivors.h"

@@ -89,6 +89,14 @@ bool generation_open(const struct generation *g)
     return !sm_terminal(&generation_sm, g->r.state);
 }
 
+bool generation_has_node(const struct generation *g, const char *node)
+{
+    for (int i = 0; i < g->r.world_size; i++)
+        if (!strcmp(g->ranks[i].r.node, node))
+            return true;
+    return false;
+}
+
 bool generation_has_living(const struct generation *g)
 {
     for (int i = 0; i < g->r.world_size; i++)

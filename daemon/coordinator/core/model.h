@@ -213,8 +213,8 @@ struct job {
     } lost;
     struct left_out { /* left_out.c: a node on which the job could not run */
         char *node, *why;
-        int64_t until,
-            pause_ms; /* until: it is left out; 0: no longer. pause_ms: for how long, the last time */
+        int64_t until;    /* the end of the present pause; 0: the node may be tried */
+        int64_t pause_ms; /* length of the last pause */
     } * left_out;
     size_t left_out_count, left_out_cap;
     struct pending_parts parts;
@@ -342,6 +342,7 @@ struct spawn *job_find_spawn(const struct job *job, int64_t number);
 void rank_give(struct rank *rank, struct spawn *s);
 bool rank_is_held(const struct rank *rank);       /* its spawn has not gone on to a newer generation */
 bool generation_open(const struct generation *g); /* neither closed nor failed */
+bool generation_has_node(const struct generation *g, const char *node); /* one of its ranks is there */
 void generation_free(struct generation *g);
 bool generation_has_living(const struct generation *g); /* among the spawns that hold its ranks */
 bool spawn_is_member(const struct spawn *s); /* of its job's open generation, with a token that is valid */

@@ -241,8 +241,8 @@ static int model_rank(const struct formation *f)
     return f->info.source_rank > 0 ? f->info.source_rank : 0;
 }
 
-/* The code of the error on this rank. If there is a state, ranks that are like its source give up only this group: they can go on
- * in another one. The error of the others tells the coordinator that their nodes are to blame. */
+/* The code with which this rank fails. If there is a state to continue from, a rank that is like the state's source only leaves
+ * this group, and can join the next one. So only the ranks that differ end with an error, and the coordinator blames their nodes. */
 static enum err_code unlike_code(const struct formation *f, bool differs)
 {
     return f->info.source_rank >= 0 && !differs ? ERR_ABORTED : ERR_FAILED_PRECONDITION;

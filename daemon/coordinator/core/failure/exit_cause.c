@@ -165,7 +165,7 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
         cause->charged = node_is_synced(core, s) && ++job->node_retries > NODE_RETRIES;
         buf_printf(text, "%s could not start rank %d", s->r.node, s->rank->r.rank);
     } else if (node_fault) {
-        /* The job runs elsewhere and leaves this node out, so this cannot repeat at once. */
+        /* The job leaves this node out, so this cannot happen again at once. */
         cause->charged = false;
         cause->of_node = true;
         describe_node_fault(s, fact, text);
@@ -267,7 +267,7 @@ void exit_cause_apply(struct core *core, struct spawn *s, const struct spawn_fac
     const bool node_fault = g == job_current(s->job) && node_fault_ended(core, s, fact);
     bool bad = meant_to_run && exit_classify(core, s, fact, node_fault, &cause, &text);
     bool replaces = false;
-    /* Another node's fault has just closed the generation: this node need not be tried to know of its own. */
+    /* The fault of another node has closed the generation. That of this node is known now, too, without another try. */
     const bool closed_for_node = node_fault && g->r.state == GENERATION_CLOSED && g->r.failed_spawn;
     if (closed_for_node)
         describe_node_fault(s, fact, &text);

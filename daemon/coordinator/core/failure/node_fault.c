@@ -21,7 +21,7 @@ static bool is_final_error(const struct spawn *s, const struct spawn_fact *fact)
     return fact->code == EXIT_NO_RESTART || (fact->code == EXIT_USAGE && s->joined_as != s->rank);
 }
 
-/* Whether ranks from earlier generations go on on other nodes: the job itself is sound. */
+/* Whether ranks on other nodes continue from earlier generations. This shows that the job itself is sound. */
 static bool others_go_on(const struct generation *g, const struct spawn *s)
 {
     for (int i = 0; i < g->r.world_size; i++) {
@@ -30,14 +30,6 @@ static bool others_go_on(const struct generation *g, const struct spawn *s)
             survivors_include(g, other, s, false))
             return true;
     }
-    return false;
-}
-
-static bool generation_has_node(const struct generation *g, const char *node)
-{
-    for (int i = 0; i < g->r.world_size; i++)
-        if (!strcmp(g->ranks[i].r.node, node))
-            return true;
     return false;
 }
 
@@ -56,7 +48,7 @@ static bool ended_by_fault_of(const struct generation *g, const char *node)
     return s && g->r.state == GENERATION_CLOSED && !strcmp(s->r.node, node);
 }
 
-/* Whether the job has run elsewhere without this node. */
+/* Whether an earlier generation of the job has run, and had no rank on this node. */
 static bool has_run_without(const struct generation *g, const char *node)
 {
     for (size_t i = 0; i < g->job->generation_count; i++) {
@@ -76,7 +68,7 @@ static bool was_left_out(const struct generation *g, const char *node)
     return false;
 }
 
-/* Of the generations before this one. */
+/* Counts the generations before this one that faults of nodes have ended in a row. */
 static bool tries_are_used(const struct generation *g)
 {
     const struct job *job = g->job;
@@ -114,8 +106,8 @@ bool node_fault_ended(const struct core *core, const struct spawn *s, const stru
     /* A worker that has made a step found its data and its program there. */
     if (!is_final_error(s, fact) || s->r.first_generation != g->r.number || s->rank->r.state == RANK_TRAINING)
         return false;
-    /* If ranks go on, the job is sound, and may wait for a node. If not, all its nodes may fail one after the other, or again
-     * and again, so the job fails when too few are left, or at last. */
+    /* If other ranks continue, the job is sound and may wait for a node. If none does, the job may fail on each node, one after
+     * the other, and on each of them again and again. So it fails when too few nodes are left, or after TRIES tries. */
     const int64_t left = count_other_nodes(core, s->job, s->r.node);
     if (others_go_on(g, s))
         return left > 0;

@@ -25,10 +25,16 @@ const char *left_out_problem(const struct job *job, const struct node *node)
     return n && n->until ? n->why : NULL;
 }
 
-/* Whether the job would be stopped and started again, only to find out that the node still lacks something. */
+/* Whether the job has to stop before it can start on another node. */
+static bool stops_to_grow(const struct job *job)
+{
+    return job->spec.kind == JOB_COMMAND || !job->spec.max_replacements;
+}
+
+/* To try the node again, the job would be stopped now, although the node may still lack the same. */
 static bool try_costs_work(const struct job *job)
 {
-    return (job->spec.kind == JOB_COMMAND || !job->spec.max_replacements) && job->r.state != JOB_RECOVERING;
+    return stops_to_grow(job) && job->r.state != JOB_RECOVERING;
 }
 
 void left_out_add(struct core *core, struct job *job, const char *node, const char *why)
@@ -44,7 +50,7 @@ void left_out_add(struct core *core, struct job *job, const char *node, const ch
     n->pause_ms = !n->pause_ms ? FIRST_MS : n->pause_ms < MOST_MS / 2 ? 2 * n->pause_ms : MOST_MS;
     n->until = core->now.boot_ms + n->pause_ms;
     text_set(&n->why, "%s", why);
-    if (job->spec.kind == JOB_COMMAND || !job->spec.max_replacements)
+    if (stops_to_grow(job))
         emit_event(core, job, "node_left_out", "%s is left out, because the job could not run there", node);
     else
         emit_event(core, job, "node_left_out", "%s is left out for %s, because the job could not run there",

@@ -4,8 +4,7 @@
 #include "daemon/coordinator/core/model.h"
 
 /* Nodes that a job leaves out for a while, because a worker of it could not run there although it runs on other nodes
- * (failure/node_fault.h): its data or its program is missing there, or is another one. A coordinator that restarts knows
- * nothing of this, and tries such a node once more. */
+ * (failure/node_fault.h). This is kept in memory only: a coordinator that restarts lets the job try the node again. */
 
 /* Why the job leaves the node out now; NULL: it does not. */
 const char *left_out_problem(const struct job *job, const struct node *node);

@@ -60,14 +60,6 @@ static int64_t nodes_wanted(const struct job *job)
     return nodes;
 }
 
-static bool has_node_named(const struct generation *g, const char *name)
-{
-    for (int i = 0; i < g->r.world_size; i++)
-        if (!strcmp(g->ranks[i].r.node, name))
-            return true;
-    return false;
-}
-
 /* A node that the job used before, and no longer uses because the node is drained or gone. */
 static const struct node *node_left(const struct core *core, const struct job *job)
 {
@@ -77,7 +69,7 @@ static const struct node *node_left(const struct core *core, const struct job *j
         const struct generation *g = job->generations[job->generation_count - 1 - back];
         for (int i = 0; i < g->r.world_size; i++) {
             const struct node *node = core_find_node(core, g->ranks[i].r.node);
-            if (node && (node->r.drain || node_gone(node)) && !has_node_named(now, node->r.name))
+            if (node && (node->r.drain || node_gone(node)) && !generation_has_node(now, node->r.name))
                 return node;
         }
     }

@@ -105,11 +105,6 @@ static const char *describe_node_state(const struct core *core, const char *name
     return node->r.drain ? "drained" : "not among the job's nodes";
 }
 
-static bool generation_has_node(const struct generation *g, const char *name)
-{
-    return first_rank_on(g, name) != NULL;
-}
-
 /* "step 20 in /out lacks the parts that box2 (lost), box3 wrote" */
 static void describe_lacking(const struct core *core, const struct generation *g, int64_t step,
                              char *const *lacking, struct buf *text)

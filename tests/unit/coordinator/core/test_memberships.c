@@ -11,6 +11,7 @@
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/failure/stall.h"
 #include "daemon/coordinator/core/generation_end.h"
+#include "daemon/coordinator/core/generation_stop.h"
 #include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/model.h"
 #include "tests/unit/coordinator/core/core_fixture.h"

@@ -1,4 +1,4 @@
-/* A job runs, and one more node lacks its data or its program: the job goes on without that node. */
+/* A running job gets a new node that lacks its data or its program. It continues without this node. */
 #include "tests/unit/base/check.h"
 
 #include <string.h>
@@ -101,7 +101,7 @@ static void private_logs_are_not_quoted(void **state)
     assert_false(fixture_said(f, MISSING));
 }
 
-/* Somebody may have mended the machine. A connection that breaks for a moment shows nothing. */
+/* A machine that was lost may have been repaired meanwhile. One that only connects again has hardly changed. */
 static void a_node_that_comes_back_is_tried_again(void **state)
 {
     struct core_fixture *f = *state;
@@ -229,7 +229,7 @@ static void a_waiting_job_fails_no_later_try(void **state)
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
 }
 
-/* The data may be gone for good, on all nodes. */
+/* The data may have been deleted on all nodes. */
 static void a_job_that_waits_in_vain_fails(void **state)
 {
     struct core_fixture *f = *state;
@@ -306,25 +306,28 @@ static void an_error_after_a_step_ends_the_job(void **state)
     assert_int_equal(fixture_job(f, job), JOB_FAILED);
 }
 
+/* The rank's error ends the job. All obey. */
+static void assert_error_ends_job(struct core_fixture *f, int64_t job, int rank)
+{
+    rank_lacks_data(f, job, rank);
+    fixture_both_obey(f);
+    if (fixture_job(f, job) != JOB_FAILED)
+        fixture_all_obey(f, "box3");
+    assert_int_equal(fixture_job(f, job), JOB_FAILED);
+}
+
 static void an_error_in_the_first_generation_ends_the_job(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = staying_job_on_two(f, TWO SAVED);
 
-    rank_lacks_data(f, job, 1);
-    fixture_both_obey(f);
-    assert_int_equal(fixture_job(f, job), JOB_FAILED);
+    assert_error_ends_job(f, staying_job_on_two(f, TWO SAVED), 1);
 }
 
 static void an_error_of_a_rank_that_goes_on_ends_the_job(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = growing_job(f, ELASTIC SAVED);
 
-    rank_lacks_data(f, job, 0);
-    fixture_both_obey(f);
-    fixture_all_obey(f, "box3");
-    assert_int_equal(fixture_job(f, job), JOB_FAILED);
+    assert_error_ends_job(f, growing_job(f, ELASTIC SAVED), 0);
 }
 
 /* Nobody would see a job that waits for a node that does not exist. */

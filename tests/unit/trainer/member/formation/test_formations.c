@@ -371,8 +371,7 @@ static void ranks_with_different_copies_of_a_text_do_not_train_together(void **s
     }
 }
 
-/* Rank 2 joins two ranks that have trained. It is refused before it takes their state; they only leave the group, and can go on in
- * another one. */
+/* Rank 2 joins two ranks that have trained. Rank 2 ends with an error before it takes their state. The two only leave the group. */
 static void join_with_a_copy(struct ranks *r, int rank)
 {
     struct meeting_place at = {.generation = FIRST, .rank = rank, .world = 2};
