@@ -72,6 +72,11 @@ static void place_advance(struct engine *n, int64_t samples)
     n->cursor.position += samples;
     while (n->cursor.position >= n->sampler.samples)
         n->cursor = (struct cursor){n->cursor.epoch + 1, n->cursor.position - n->sampler.samples};
+    /* The last step of a run of epochs may have fewer samples. Without it the run would end at the step of the snapshot before. */
+    if (!n->spec->steps && n->step_samples && engine_finished(n)) {
+        n->step++;
+        n->step_samples = 0;
+    }
 }
 
 void share_end(struct engine *n, const struct share_count *all, bool *epoch_ended)
