@@ -65,6 +65,12 @@ static double device_squares(const struct sync *s)
     return squares_on_device(d, s->config.grads, count, s->squares_room);
 }
 
+/* The array's floats that are weighted: the parameters and the loss behind them. A vote counts also if its rank saw no samples. */
+static size_t weighted_floats(const struct sync *s)
+{
+    return s->config.tail ? s->config.count - s->config.tail + 1 : s->config.count;
+}
+
 /* The float that brings the sum of the members' weighted lengths; NULL: nothing is measured. */
 static float *lengths_slot(const struct sync *s, float *array)
 {
@@ -88,7 +94,7 @@ enum err_code average_begin(struct sync *s, struct err *e)
         squares = device_squares(s);
     }
     d->ops->copy(d, sum + done, params + done, (all - done) * sizeof(float));
-    d->ops->scale(d, sum + done, all - done, (float)weight);
+    d->ops->scale(d, sum + done, weighted_floats(s) - done, (float)weight);
     if (slot)
         sync_put_float(s, slot, (float)(weight * sqrt(squares)));
     int64_t began = clock_mono_ns();

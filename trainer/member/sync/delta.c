@@ -483,14 +483,14 @@ static void round_measure(const struct delta *d, double squares)
     sync_measure(d->sync, squares, lengths);
 }
 
-/* Votes are weighted as the deltas are. */
+/* The loss is weighted as the deltas are, and the votes behind it are not: one counts also if its rank saw no samples. */
 static void votes_sum(struct delta *d)
 {
     float tail[SYNC_MAX_TAIL] = {0};
 
     for (int r = 0; r < d->config->world_size; r++)
         for (size_t i = 0; i < d->config->tail; i++)
-            tail[i] += d->weights[r] * d->words[r].tail[i];
+            tail[i] += (i ? 1.0f : d->weights[r]) * d->words[r].tail[i];
     window_write(d, d->send.tail, tail, d->config->tail);
 }
 

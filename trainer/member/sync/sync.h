@@ -63,7 +63,7 @@ struct sync_config {
     float *params, *grads;          /* attached to the group, whole; the same layout on every rank */
     float *arrays[SYNC_MAX_ARRAYS]; /* the arrays of sync_arrays, attached to the group */
     size_t count;                   /* floats in each */
-    /* Number of floats at the end of each array that carry the loss and the votes. Averaging writes the last
+    /* Number of floats at the end of each array that carry the loss, and then the votes. Averaging writes the last
      * of them itself, to measure the round (sync_round). */
     size_t tail;
     /* The parameters among the rest, in rising order; borrowed for sync_open. NULL: all of it is one
@@ -201,8 +201,8 @@ void sync_start(struct sync *s);
 
 /* The array that carries them: device memory, config.count floats. The owner writes to its end before it
  * reports that end by sync_grads_ready, or before sync_before_step; when sync_voted is true, the end holds
- * the sum over ranks. The sum is weighted as the array is: a vote above 0 stays above 0 if its rank saw
- * samples. */
+ * the sum over ranks. That of the first float, the loss, is weighted as the array is. That of the votes is not, so a vote above 0
+ * stays above 0. */
 float *sync_carrier(const struct sync *s);
 /* Whether the step that just ended brought the sums over ranks. */
 bool sync_voted(const struct sync *s);

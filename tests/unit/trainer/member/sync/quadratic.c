@@ -151,7 +151,7 @@ void member_compute(const struct member *m, const struct quadratic *u, int step)
     double divisor = (double)sync_divisor(m->sync, local, quadratic_samples_of_all(u, world, step));
     struct err e = {0};
 
-    sync_carrier(m->sync)[PARAMS] = rank == world - 1 ? 1.0f : 0.0f;
+    sync_carrier(m->sync)[PARAMS + 1] = rank == world - 1 ? 1.0f : 0.0f;
     for (size_t t = 0; t < TENSORS; t++)
         for (size_t i = quadratic_tensors[t].offset;
              i < quadratic_tensors[t].offset + quadratic_tensors[t].count; i++)
@@ -253,9 +253,8 @@ static void member_train(struct ranks *r, int rank)
             member_reopen(&m);
             RANK_OK(sync_after_step(m.sync, 0, 0, &e), &e);
         }
-        if (sync_voted(m.sync) && u->spec.every == EVERY &&
-            !u->idle) /* a vote counts by its rank's samples */
-            RANK_CHECK(sync_carrier(m.sync)[PARAMS] > 0.0f);
+        if (sync_voted(m.sync) && u->spec.every == EVERY)
+            RANK_CHECK(sync_carrier(m.sync)[PARAMS + 1] > 0.0f);
         hash = hash * 31 +
                ranks_hash(sync_shared(m.sync), PARAMS * sizeof(float)); /* at any time the same on all */
     }

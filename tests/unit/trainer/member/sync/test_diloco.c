@@ -90,6 +90,21 @@ static void rounds_without_samples_are_those_of_the_reference(void **state)
         }
 }
 
+/* quadratic.c checks the vote of the last rank, which has no samples in some rounds, after each exchange. */
+static void a_vote_of_a_member_without_samples_counts(void **state)
+{
+    (void)state;
+    for (size_t l = 1; l < LAYOUTS; l++)
+        for (int far = 0; far <= 1; far++) {
+            struct quadratic u = {
+                .spec = {.type = SYNC_AVERAGE, .every = EVERY}, .idle = true, .far = far != 0};
+            float got[PARAMS];
+            uint64_t hash;
+
+            quadratic_run(&quadratic_layouts[l], &u, got, &hash);
+        }
+}
+
 /* Members at different speeds: each counts by its samples. */
 static void rounds_of_unlike_steps_are_those_of_the_reference(void **state)
 {
@@ -380,6 +395,7 @@ int main(void)
         cmocka_unit_test(a_job_has_the_arrays_that_it_needs),
         cmocka_unit_test(rounds_are_those_of_the_reference),
         cmocka_unit_test(rounds_without_samples_are_those_of_the_reference),
+        cmocka_unit_test(a_vote_of_a_member_without_samples_counts),
         cmocka_unit_test(rounds_of_unlike_steps_are_those_of_the_reference),
         cmocka_unit_test(overlap_and_fragments_are_those_of_the_reference),
         cmocka_unit_test(without_outer_momentum_it_is_averaging_bit_for_bit),

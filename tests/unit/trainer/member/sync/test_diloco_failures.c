@@ -203,7 +203,7 @@ static void join_between_steps(struct ranks *r, int rank)
         member_compute(&m, u, step);
         RANK_OK(sync_after_step(m.sync, 1, r->world, &e), &e);
         RANK_CHECK(sync_voted(m.sync) == (step == EVERY));
-        RANK_CHECK(step != EVERY || sync_carrier(m.sync)[PARAMS] > 0.0f);
+        RANK_CHECK(step != EVERY || sync_carrier(m.sync)[PARAMS + 1] > 0.0f);
         if (step + 1 == EVERY)
             RANK_OK(sync_join(m.sync, &e), &e);
     }
