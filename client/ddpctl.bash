@@ -32,8 +32,8 @@ _ddpctl() {
         if [[ $command == metrics ]]; then
             local job=${COMP_WORDS[2]} list=
             [[ $current == *,* ]] && list=${current%,*},
-            COMPREPLY=($(compgen -P "$list" -W "$("$program" metrics "$job" --limit 1 2>/dev/null |
-                sed -n '1s/^ *STEP//p')" -- "${current##*,}"))
+            _ddpctl_offer "${current##*,}" < <("$program" metrics "$job" --limit 1 2>/dev/null | sed -n '1s/^ *STEP//p')
+            COMPREPLY=("${COMPREPLY[@]/#/$list}")
             return
         fi
         ;;
@@ -107,12 +107,23 @@ _ddpctl() {
         COMPREPLY=($(compgen -W "$(_ddpctl_jobs) last" -- "$current"))
         ;;
     tell)
-        COMPREPLY=($(compgen -W "$("$program" tell 2>/dev/null | sed '1d; $d; s/ .*//')" -- "$current"))
+        _ddpctl_offer "$current" < <("$program" tell 2>/dev/null | sed '1d; $d; s/ .*//')
         ;;
     drain | undrain | forget)
-        COMPREPLY=($(compgen -W "$("$program" nodes 2>/dev/null | sed '1d; $d; s/ .*//')" -- "$current"))
+        _ddpctl_offer "$current" < <("$program" nodes 2>/dev/null | sed '1d; $d; s/ .*//')
         ;;
     esac
+}
+
+# Offers the words on standard input that begin with $1. `compgen -W` would run a command whose text is in a word, and users choose the
+# names of metrics. A word that the shell would read in another way is offered with quotes.
+_ddpctl_offer() {
+    local -a words
+    local word
+    read -d '' -ra words
+    for word in "${words[@]}"; do
+        [[ $word == "$1"* ]] && COMPREPLY+=("$(printf %q "$word")")
+    done
 }
 
 # The last line counts nodes.
