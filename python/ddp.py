@@ -14,7 +14,7 @@
         if stop:
             break
 
-Outside of ddp these calls do nothing: report() and commit() return, resume_path() is None, should_stop() is False.
+Outside of ddp these calls do nothing: report() and resume_path() return None, commit() and should_stop() return False.
 submit(), wait() and metrics() run ddpctl. docs/howto/python.md describes all of them. One file, Python 3.8 or newer, no
 dependencies.
 """
@@ -49,7 +49,7 @@ class StaleGeneration(CommitError):
 _REPORT_MAX = 16 << 10  # the supervisor refuses longer lines
 _last_step = 0
 _report_fd = None  # not looked for yet; -1: there is none
-_report_lock = threading.Lock()
+_report_lock = threading.RLock()
 
 
 def _is_report_pipe(fd):
@@ -117,12 +117,13 @@ def report(step=None, **metrics):
 
 class _Control:
     """The socket to the supervisor: requests go out, and its whole state comes back after each change
-    (daemon/supervisor/worker_link.h)."""
+    (daemon/supervisor/worker_link.h). The locks can be taken again by the thread that has them: a signal handler may call
+    commit() while it interrupts commit()."""
 
     def __init__(self, fd):
         self.socket = socket.socket(fileno=fd)
-        self.lock = threading.Lock()
-        self.commit_lock = threading.Lock()
+        self.lock = threading.RLock()
+        self.commit_lock = threading.RLock()
         self.commits = 0
         self.closed = False
         self.state = {"commit": 0, "error": None, "stale": False, "stop": False, "allowed": 0, "stop_step": 0}
@@ -202,7 +203,7 @@ def _forget_control():
     global _control, _stopper, _report_lock
     _control = False
     _stopper = None
-    _report_lock = threading.Lock()
+    _report_lock = threading.RLock()
 
 
 # ---- snapshots
@@ -265,10 +266,11 @@ def commit(path, step=None):
     size = _sync_tree(path)
     with control.commit_lock:
         control.commits += 1
-        control.send({"op": "commit", "id": control.commits, "path": path, "step": step, "bytes": size})
+        number = control.commits
+        control.send({"op": "commit", "id": number, "path": path, "step": step, "bytes": size})
         while True:
             state = control.read()
-            if state["commit"] == control.commits:
+            if state["commit"] >= number:  # more, if a signal handler has made another commit meanwhile
                 break
             if control.closed:
                 raise CommitError("%s: the supervisor of this process has ended, or could not read the commit" % path)
@@ -401,7 +403,8 @@ def _step_aside():
     places = [os.path.abspath(place) for place in sys.path]
     if here not in places:
         return
-    spec = importlib.machinery.PathFinder.find_spec("ddp", sys.path[places.index(here) + 1:])
+    behind = [place for place in places[places.index(here) + 1:] if place != here]  # it may be there twice
+    spec = importlib.machinery.PathFinder.find_spec("ddp", behind)
     if spec is None or spec.loader is None:
         return
     module = importlib.util.module_from_spec(spec)
