@@ -195,9 +195,9 @@ void rpc_channel_sleep(struct rpc_channel *channel, int64_t pause_ms)
 {
     const gpr_timespec until = rpc_deadline(pause_ms);
     channel_pause(channel, pause_ms);
-    const int64_t left = rpc_deadline_left_ms(until);
-    if (left > 0 && !atomic_load(&channel->cancelled)) /* it is connected */
-        usleep((useconds_t)left * 1000);
+    for (int64_t left;
+         (left = rpc_deadline_left_ms(until)) > 0 && !atomic_load(&channel->cancelled);) /* it is connected */
+        usleep((useconds_t)(left < PAUSE_SLICE_MS ? left : PAUSE_SLICE_MS) * 1000);
 }
 
 static int64_t backoff_ms(int attempt)

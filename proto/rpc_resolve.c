@@ -83,13 +83,15 @@ static int lookup_wait(struct lookup *l, int64_t limit_ms)
     struct timespec until;
     int rc;
 
+    if (limit_ms < 0) /* the caller was stopped for a while */
+        limit_ms = 0;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += limit_ms / 1000;
     until.tv_nsec += limit_ms % 1000 * 1000000;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&l->lock);
-    while (!l->done && pthread_cond_timedwait(&l->ended, &l->lock, &until) != ETIMEDOUT)
+    while (!l->done && pthread_cond_timedwait(&l->ended, &l->lock, &until) == 0)
         continue;
     l->left = !l->done;
     rc = l->done ? l->rc : EAI_AGAIN;
