@@ -70,11 +70,22 @@ static void context_errors_match_the_header(void **state)
     assert_true(found > 8);
 }
 
+/* A missing GPU lets `device: auto` use the CPU. One that is there and not ready yet is tried again. */
+static void only_a_missing_gpu_is_unavailable(void **state)
+{
+    struct err e = {0};
+    (void)state;
+    assert_int_equal(cuda_error(cudaErrorNoDevice, "a test", &e), ERR_UNAVAILABLE);
+    assert_int_equal(cuda_error(cudaErrorInsufficientDriver, "a test", &e), ERR_UNAVAILABLE);
+    assert_int_equal(cuda_error(cudaErrorSystemNotReady, "a test", &e), ERR_INTERNAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(context_errors_match_the_list),
         cmocka_unit_test(context_errors_match_the_header),
+        cmocka_unit_test(only_a_missing_gpu_is_unavailable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,12 +15,16 @@ static const struct {
     const char *meaning, *remedy;
 } bad[] = {
     {48, "memory error of two bits", "reset the GPU"},
+    {62, "a microcontroller of the GPU has halted", "reset the GPU"},
     {63, "a page of memory is being replaced", "reset the GPU"},
     {64, "a page of memory could not be replaced", "have the GPU replaced"},
     {74, "NVLink error", "reset the GPU and its NVLink peers"},
     {XID_OFF_THE_BUS, "fell off the bus", "power-cycle"},
     {94, "memory error in one program", "reset the GPU"},
     {95, "memory error that more than one program may have met", "reset the GPU"},
+    {119, "the GPU's system processor does not answer", "reset the GPU"},
+    {120, "error of the GPU's system processor", "reset the GPU"},
+    {140, "memory error that was not corrected", "reset the GPU"},
 };
 
 const char *gpu_xid_meaning(int xid)

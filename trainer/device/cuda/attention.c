@@ -19,7 +19,9 @@ enum { ROOMS = 32, CUDNN_MB = 2048, CUDNN_MOST_MB = 1 << 20 };
 struct attention {
     cudaStream_t stream;
     struct attention_cudnn *cudnn; /* NULL: not used */
-    bool no_room;                  /* the GPU had no memory for cuDNN's workspace: cuDNN is not used again */
+    bool
+        no_room; /* the GPU had no memory for the workspace of the shape that was reserved: cuDNN is not used again */
+    size_t refused; /* the smallest workspace of another shape for which it had none; 0: none was refused */
     const char *path;
     char library[512];
     struct device_attention_text reserved;
@@ -277,11 +279,15 @@ static bool by_cudnn(struct attention *a, const struct device_attention *h, bool
     bool recorded = is_recorded(a);
     if (!a->cudnn || a->no_room || attention_prepare_cudnn(a, h, backward, !recorded, &room, e))
         return false;
-    if (room > a->room_bytes && recorded)
+    /* A smaller micro-batch can need more, because cuDNN may do it in one part. Others go on with cuDNN. */
+    if (room > a->room_bytes && (recorded || (a->refused && room >= a->refused)))
         return false;
-    a->no_room = attention_grow_room(a, room, e);
-    if (a->no_room)
+    if (attention_grow_room(a, room, e)) {
+        a->refused = room;
+        log_warn("attention_without_cudnn", "rows=%lld workspace_bytes=%zu why=%s", (long long)h->n.rows,
+                 room, LOG_Q(e->msg));
         return false;
+    }
     a->path = attention_cudnn_name(a->cudnn);
     return true;
 }

@@ -39,8 +39,9 @@ static enum err_code cuda_error_code(cudaError_t code)
     case cudaErrorInsufficientDriver:
     case cudaErrorNoDevice:
     case cudaErrorStubLibrary:
-    case cudaErrorSystemNotReady:
         return ERR_UNAVAILABLE;
+    /* cudaErrorSystemNotReady is not among them: the GPU is there, and its machine has just started (the fabric manager of
+     * NVSwitch). A job must neither end for good nor move to the CPU because of that. */
     default:
         return ERR_INTERNAL;
     }
