@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "store/backup.h"
 #include "store/backup_copy.h"
 #include "store/commit.h"
@@ -106,8 +107,8 @@ static enum err_code restore_prepare_copy(struct store *s, const char *file, con
 
 static void restore_print_result(const char *file, const struct finding *found, struct buf *said)
 {
-    buf_printf(said, "restored from %s: %" PRId64 " jobs, the last is number %" PRId64 "\n", file,
-               found->content.jobs, found->content.last_job);
+    buf_printf(said, "restored from %s: %s, the last is number %" PRId64 "\n", file,
+               text_counted(found->content.jobs, "job").text, found->content.last_job);
     if (found->mark.last_job == found->content.last_job + 1)
         buf_printf(said, "not in it: job number %" PRId64 "; it is not assigned again\n",
                    found->mark.last_job);

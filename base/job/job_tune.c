@@ -23,6 +23,11 @@ static bool any_job(const struct train_spec *t)
     return true;
 }
 
+static bool has_decay(const struct train_spec *t)
+{
+    return t->schedule.type != SCHEDULE_CONSTANT;
+}
+
 static bool has_momentum(const struct train_spec *t)
 {
     return t->optimizer.type != OPTIMIZER_ADAMW;
@@ -82,7 +87,7 @@ static const struct tunable {
     {"optimizer.adamw.betas", TUNABLE_PAIR, AT(train.optimizer.betas), has_muon_keys, false},
     {"optimizer.adamw.eps", TUNABLE_REAL, AT(train.optimizer.eps), has_muon_keys, false},
     {"schedule.warmup", TUNABLE_INT, AT(train.schedule.warmup), any_job, false},
-    {"schedule.min_lr", TUNABLE_REAL, AT(train.schedule.min_lr), any_job, false},
+    {"schedule.min_lr", TUNABLE_REAL, AT(train.schedule.min_lr), has_decay, false},
     {"sync.every", TUNABLE_ROUND, AT(train.sync), has_rounds, false},
     {"sync.outer_lr", TUNABLE_REAL, AT(train.sync.outer_lr), has_outer_optimizer, false},
     {"sync.outer_momentum", TUNABLE_REAL, AT(train.sync.outer_momentum), has_outer_optimizer, false},

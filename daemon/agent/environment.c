@@ -36,7 +36,7 @@ static size_t entry_find(char *const *env, const char *name, size_t len)
     size_t i = 0;
 
     for (; env && env[i]; i++)
-        if (entry_name_length(env[i]) == len && !memcmp(env[i], name, len))
+        if (!strncmp(env[i], name, len) && env[i][len] == '=')
             break;
     return i;
 }
@@ -173,13 +173,24 @@ static char **ddp_variables_put(char **env, const struct environment_place *plac
     return env_set(env, "DDP_RUN_DIR", "%s", place->run_dir);
 }
 
-/* At the end, so that no directory of the user's comes after it. The module in it steps aside for any other one of its
- * name, also in site-packages (python/ddp.py). */
+/* Whether the list, with ':' between its directories, has this one. */
+static bool path_list_has(const char *list, const char *directory)
+{
+    const size_t len = strlen(directory);
+
+    for (const char *at = list; at; at = strchr(at, ':') ? strchr(at, ':') + 1 : NULL)
+        if (strcspn(at, ":") == len && !memcmp(at, directory, len))
+            return true;
+    return false;
+}
+
+/* At the end, so that no directory of the user's comes after it, but not twice: a job may have been submitted by a job. The module in
+ * it steps aside for any other one of its name, also in site-packages (python/ddp.py). */
 static char **python_path_put(char **env, const char *directory)
 {
     const char *users = env_get(env, "PYTHONPATH");
 
-    if (!directory)
+    if (!directory || path_list_has(users, directory))
         return env;
     return env_set(env, "PYTHONPATH", "%s%s%s", users ? users : "", users && *users ? ":" : "", directory);
 }

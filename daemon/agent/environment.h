@@ -13,7 +13,7 @@
  *   2. the node's `env` (agent.yaml): the administrator's defaults
  *   3. an empty CUDA_VISIBLE_DEVICES, if the node offers GPUs and this worker has none
  *   4. the variables that the submitter sent
- *   5. the job's `env`: the job file wins over the place of submission
+ *   5. the job's `env`: the job file overrides the submitter's environment
  *   6. torchrun's variables, CUDA_VISIBLE_DEVICES and NCCL_HOSTID: wrong values would break the job
  *   7. DDP_ variables; a command's PYTHONPATH ends with the directory of the Python module ddp
  *

@@ -69,7 +69,7 @@ static bool token_is_agents(const char *token)
 /* An agent of root must be told the account that jobs run under: the config has a line to be filled in. */
 static void config_print(const struct settings *o, const char *token_file, struct buf *out)
 {
-    buf_printf(out, "# Written by ddp-agent join. Flags win over it. All keys: share/ddp/agent.yaml.\n");
+    buf_printf(out, "# Written by ddp-agent join. Flags override it. All keys: share/ddp/agent.yaml.\n");
     buf_printf(out, "coordinator: \"%s\"\ntoken: \"%s\"\n", o->coordinator, token_file);
     if (o->node)
         buf_printf(out, "node: \"%s\"\n", o->node);

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "store/backup.h"
 
 #define AUTOMATIC_SHOWN 5 /* of backups that were not made by hand, the newest */
@@ -34,9 +35,9 @@ static void backups_put(const struct backup *list, size_t count, struct buf *out
         automatic += list[i].automatic;
         if (list[i].automatic && automatic > AUTOMATIC_SHOWN)
             continue;
-        buf_printf(out, "    %s  (%lld min old, %lld jobs, the last is number %lld)\n", list[i].path,
-                   (long long)((clock_wall_ms() - list[i].time_ms) / 60000), (long long)list[i].jobs,
-                   (long long)list[i].last_job);
+        buf_printf(out, "    %s  (%lld min old, %s, the last is number %lld)\n", list[i].path,
+                   (long long)((clock_wall_ms() - list[i].time_ms) / 60000),
+                   text_counted(list[i].jobs, "job").text, (long long)list[i].last_job);
     }
     if (automatic > AUTOMATIC_SHOWN)
         buf_printf(out, "    and %zu older automatic backups\n", automatic - AUTOMATIC_SHOWN);
@@ -59,7 +60,8 @@ void restore_put_choices(const struct config *c, struct buf *out)
         buf_puts(out, "  ddp-coordinator restore FILE     restores what was saved of a deleted database:\n");
     backups_put(rescued, rescues, out);
     if (backup_list_all(dir, c->state, &list, &count, &e) != ERR_OK)
-        buf_printf(out, "  ddp-coordinator restore FILE     restores a backup; the backups cannot be listed: %s\n",
+        buf_printf(out,
+                   "  ddp-coordinator restore FILE     restores a backup; the backups cannot be listed: %s\n",
                    e.msg);
     else
         buf_printf(out, "  ddp-coordinator restore FILE     restores a backup; in %s:%s\n", dir,

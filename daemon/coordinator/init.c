@@ -149,7 +149,8 @@ static void next_steps_print(const struct config *config, const char *path, bool
     }
     (void)gethostname(host, sizeof host - 1);
     printf("state   %s\n"
-           "token   %s/token (allows everything; use agent_token for nodes, and `user add NAME` for people)\n"
+           "token   %s/token (allows everything except managing users; use agent_token for nodes, and "
+           "`user add NAME` for people)\n"
            "config  %s\n"
            "\n"
            "Start it here: %s%s%s\n",

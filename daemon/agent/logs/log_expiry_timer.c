@@ -160,9 +160,12 @@ static void on_expiry_work_over(uv_work_t *work, int status)
         log_warn("old_logs_not_removed", "why=%s", LOG_Q(t->problem.msg));
     if (t->removed)
         log_info("old_logs_removed", "jobs=%d", t->removed);
-    if (t->closing)
+    if (t->closing) {
         expiry_timer_free(t);
-    else if (waiting) /* came meanwhile, or still has a process; what could not be removed has time */
+        return;
+    }
+    /* Jobs that came meanwhile, or still have a process. What could not be removed has time. */
+    if (waiting && !uv_is_closing((uv_handle_t *)&t->timer))
         BUG_ON(uv_timer_start(&t->timer, on_expiry_timer, AGAIN_MS, EVERY_MS));
 }
 

@@ -28,7 +28,7 @@ void clock_doubt_check(struct core *core)
         emit_event(
             core, NULL, "clock_ahead",
             "the clock is %lld h ahead of the last time that the coordinator knew (it is wrong, or the coordinator"
-            " was off): for an hour nothing is removed because of its age",
+            " was off): no old records are removed for an hour",
             (long long)(lead / HOUR_MS));
     }
     /* Meanwhile the doubted time must not be stored: a restart would take it for right. */

@@ -38,7 +38,7 @@ void job_stop(struct core *core, struct job *job, enum job_state goal, int exit_
 void generation_await_gpu_news(struct core *core, struct job *job);
 /* Continues with the job if all workers that it waited for are dead. */
 void job_settle(struct core *core, struct job *job);
-/* The worker is known dead: frees its slot. The job is settled by the event that this raises. */
+/* The worker is known to be dead: frees its slot. The job is settled by the event that this raises. */
 void spawn_mark_dead(struct core *core, struct spawn *s);
 /* The job's survivors do not go on: they are stopped, and the failure that they outlived counts like any other. */
 void generation_give_up_survivors(struct core *core, struct job *job, const char *why);

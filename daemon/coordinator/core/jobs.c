@@ -140,7 +140,8 @@ static char **submit_environment(const struct core *core, const struct core_even
     const struct job *former = core_find_job(core, event->submit.continues);
     char **env = event->submit.env ? strv_dup(event->submit.env) : NULL;
 
-    if (!former || !strv_len(former->r.env))
+    if (!former || !strv_len(former->r.env) ||
+        strv_len(env) > WISH_VARIABLES) /* check_request_size refuses so many */
         return env;
     if (!job_is_of(former, event->submit.user)) {
         CLEANUP(free_text)
@@ -158,10 +159,15 @@ static char **submit_environment(const struct core *core, const struct core_even
 }
 
 /* Every wish of a node carries the job file and the environment of each job there. */
-static enum err_code check_request_size(const struct core_event *event, char *const *env, struct err *e)
+static enum err_code check_request_size(const char *job_file, char *const *env, struct err *e)
 {
-    size_t size = strlen(event->submit.job_file);
+    size_t size = strlen(job_file);
+    size_t variables = strv_len(env);
 
+    if (variables > WISH_VARIABLES)
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "the environment has %zu variables, and at most %d are allowed: export fewer",
+                       variables, WISH_VARIABLES);
     for (char *const *entry = env; entry && *entry; entry++)
         size += strlen(*entry) + 1;
     if (size <= WISH_REQUEST)
@@ -204,6 +210,22 @@ static enum err_code check_place(const struct core *core, const struct core_even
     if (!advice.possible)
         *warnings = strv_append(*warnings, text);
     return ERR_OK;
+}
+
+/* Keys that a job file may have and that have no effect. They are no errors, because recorded jobs may have them. */
+static void warn_of_unused_keys(const struct job_spec *spec, char ***warnings)
+{
+    if (spec->kind != JOB_TRAIN)
+        return;
+    if (spec->gpus_per_proc != 1 && spec->device != JOB_DEVICE_CPU)
+        *warnings = strv_append(
+            *warnings,
+            "a rank of a train job computes on one GPU, and gpus_per_proc only keeps the others from other "
+            "jobs: leave it out, and set procs_per_node to have more ranks");
+    if (spec->train.schedule.min_lr > 0 && spec->train.schedule.type == SCHEDULE_CONSTANT)
+        *warnings = strv_append(*warnings,
+                                "schedule.min_lr has no effect on a constant schedule: set schedule.type to "
+                                "linear or cosine");
 }
 
 static struct job *add_job(struct core *core, const struct core_event *event, struct job_spec *spec,
@@ -253,13 +275,14 @@ void jobs_submit(struct core *core, const struct core_event *event)
         err_set(&e, ERR_RESOURCE_EXHAUSTED,
                 "%" PRId64 " jobs are queued or running, the most allowed: try again later",
                 core->config.max_queued);
-    else if (check_request_size(event, env, &e) == ERR_OK &&
+    else if (check_request_size(event->submit.job_file, env, &e) == ERR_OK &&
              job_parse(&spec, event->submit.job_file, strlen(event->submit.job_file), "job file", &e) ==
                  ERR_OK &&
              check_lease(core, &spec, &e) == ERR_OK && check_tell(core, &spec, &e) == ERR_OK &&
              check_lineage(core, event, &spec, &continues, &e) == ERR_OK &&
              check_place(core, event, &spec, &warnings, &e) == ERR_OK) {
         struct job *job = add_job(core, event, &spec, env, continues);
+        warn_of_unused_keys(&job->spec, &warnings);
         emit_job(core, job, CHANGE_JOB_INSERT);
         if (continues)
             emit_event(core, job, "job_queued", "queued, continues #%" PRId64, continues);
@@ -414,6 +437,11 @@ void jobs_tune(struct core *core, const struct core_event *event)
     if (!job)
         return;
     if (job_tune(&tuned, job->r.job_file, event->tune.assignments, &e)) {
+        emit_fail(core, event->call, e.code, "%s", e.msg);
+        return;
+    }
+    /* A printed job file can be longer than the one that the user has written. */
+    if (tuned.count && check_request_size(tuned.text, job->r.env, &e)) {
         emit_fail(core, event->call, e.code, "%s", e.msg);
         return;
     }

@@ -271,7 +271,8 @@ struct node {
     double load;
     int64_t memory_free;
     bool keeps_cards;
-    bool said_hello; /* since we started: all its workers are known */
+    bool said_hello;   /* since we started: all its workers are known */
+    bool clear_faults; /* undrained while it was away: its agent still has to clear the faults of its GPUs */
     struct node_card {
         int64_t job, acked, offered,
             revision; /* progress of its card; progress in the wish of that revision */

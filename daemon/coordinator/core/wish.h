@@ -13,8 +13,10 @@ struct job;
 struct node;
 
 /* A wish is one message, and an agent receives at most 16 MiB. So the job files and environments of the jobs on a node have at most
- * WISH_REQUESTS bytes, and the cards on their way to it, each with another copy, at most WISH_CARDS. One job has at most WISH_REQUEST. */
+ * WISH_REQUESTS bytes, and the cards on their way to it, each with another copy, at most WISH_CARDS. One job has at most WISH_REQUEST.
+ * Its environment has at most WISH_VARIABLES entries, because coordinator and agents compare each name with all others. */
 #define WISH_REQUEST (256 << 10)
+#define WISH_VARIABLES 2048
 #define WISH_REQUESTS (10 << 20)
 #define WISH_CARDS (4 << 20)
 

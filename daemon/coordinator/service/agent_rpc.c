@@ -176,6 +176,9 @@ void agent_sessions_redial(struct service *s)
                                "the coordinator can write its database again: reconnect");
 }
 
+/* Own agents keep 1,000 cards of jobs that have ended, and those of the jobs on the node. Each card is compared with all others. */
+#define CARDS_MOST 16384
+
 static void session_on_hello(struct agent_session *x, const Ddp__V1__Hello *m)
 {
     struct err e = {0};
@@ -195,6 +198,11 @@ static void session_on_hello(struct agent_session *x, const Ddp__V1__Hello *m)
     if (!id_node_name(m->node)) {
         rpc_call_fail_with(x->rpc, ERR_INVALID_ARGUMENT,
                            "node name: expected up to 63 letters, digits, '-', '_' and '.'");
+        return;
+    }
+    if (m->n_cards > CARDS_MOST) {
+        rpc_call_fail_with(x->rpc, ERR_INVALID_ARGUMENT, "%zu cards in the hello: at most %d are allowed",
+                           m->n_cards, CARDS_MOST);
         return;
     }
     agent_session_name(x, m->node);

@@ -113,7 +113,7 @@ void backups_open(struct backups **out, uv_loop_t *loop, const struct backups_op
     uv_unref((uv_handle_t *)&b->timer);
     if (backup_list(options->dir, options->state, &list, &count, &e) != ERR_OK)
         log_warn("backups_not_listed", "why=%s", LOG_Q(e.msg)); /* the first backup is made soon */
-    b->newest_ms = count ? list[0].time_ms : 0;
+    b->newest_ms = count && list[0].own ? list[0].time_ms : 0;  /* own backups come first */
     backups_free(list, count);
     if (options->every_ms)
         backups_arm(b, FIRST_MS);

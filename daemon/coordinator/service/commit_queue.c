@@ -30,7 +30,7 @@
  *   succeeds, the core's deadlines do not run, calls that change state are refused, calls that read show the known
  *   state, the newest facts of each agent are kept aside, and heartbeats are still acknowledged, so that running jobs
  *   continue. Of effects that replace each other only the newest waits (waiting_effects.h). A job whose submit is among
- *   the waiting changes is refused to its client at once and cancelled after the commit.
+ *   the waiting changes is refused to its client at once, and its cancellation joins them.
  * - The database is damaged (DATA_LOSS). No effect is released any more, and the program ends.
  * - Any other error is a bug or a broken disk. The process aborts, and the next start rebuilds memory from
  *   the database. */
@@ -112,10 +112,13 @@ void commit_queue_cluster_event(struct service *s, const char *what, const char 
 
 /* ---- commits */
 
-/* Tells clients now that their submitted jobs were not accepted. Their jobs stay in s->out, since the core
- * already knows them, and are cancelled after the commit succeeds. */
+/* Tells clients now that their submitted jobs were not accepted. Their jobs stay in s->out, since the core already knows them. They
+ * are cancelled in the same transaction, or the next start could run them. */
 static void refuse_pending_submits(struct service *s)
 {
+    int64_t *jobs = NULL;
+    size_t count = 0, cap = 0;
+
     for (size_t i = 0; i < s->out.effect_count; i++) {
         const struct core_effect *f = &s->out.effects[i];
         struct call *c = f->kind == EFFECT_REPLY ? handles_get(&s->calls, f->call) : NULL;
@@ -128,10 +131,15 @@ static void refuse_pending_submits(struct service *s)
         if (commit_queue_accepts(s, &e) != ERR_OK)
             rpc_call_fail(c->rpc, &e);
         call_take(s, f->call);
-        s->refused_submits =
-            array_grow(s->refused_submits, s->refused_count, &s->refused_cap, sizeof *s->refused_submits);
-        s->refused_submits[s->refused_count++] = f->job;
+        jobs = array_grow(jobs, count, &cap, sizeof *jobs);
+        jobs[count++] = f->job;
     }
+    /* After the loop, because each adds effects. */
+    for (size_t i = 0; i < count; i++)
+        commit_queue_event(s, &(struct core_event){.kind = CORE_CANCEL,
+                                                   .call = service_handle(s),
+                                                   .cancel = {.job = jobs[i], .kill = true}});
+    free(jobs);
 }
 
 static void commit_on_retry(uv_timer_t *timer)
@@ -219,11 +227,6 @@ static void commit_unblock(struct service *s)
     s->obstacle = OBSTACLE_NONE;
     s->stats.pending_changes = 0;
     uv_timer_stop(&s->retry);
-    for (size_t i = 0; i < s->refused_count; i++)
-        commit_queue_event(s, &(struct core_event){.kind = CORE_CANCEL,
-                                                   .call = service_handle(s),
-                                                   .cancel = {.job = s->refused_submits[i], .kill = true}});
-    s->refused_count = 0;
     /* Facts that arrived meanwhile are events again, with commits of their own. */
     agent_sessions_release_facts(s);
 }

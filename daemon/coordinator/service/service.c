@@ -293,7 +293,6 @@ static void service_close(struct service *s)
     handles_release(&s->named_sessions);
     handles_release(&s->reads);
     handles_release(&s->query_parts);
-    free(s->refused_submits);
     free(s);
 }
 

@@ -64,8 +64,6 @@ struct service {
         [256];         /* while commit_blocked, for users: "the coordinator's disk is full (/var/lib/ddp)" */
     bool told_low;     /* an event says that the disk has too little room for new jobs */
     struct err damage; /* not ERR_OK: the database is damaged, no effects are released, the program ends */
-    int64_t *refused_submits; /* jobs in `out` whose clients were told that the submit failed */
-    size_t refused_count, refused_cap;
 
     /* calls and streams by handle */
     uint64_t last_handle;

@@ -420,6 +420,7 @@ static void a_command_finds_the_python_module_and_its_snapshot(void **state)
 {
     static const char *const users[] = {"PYTHONPATH=/mine", "DDP_RESUME_PATH=/foreign", "DDP_CONTROL_FD=7",
                                         NULL};
+    static const char *const nested[] = {"PYTHONPATH=/share/ddp/python:/share/ddp/python2", NULL};
     struct setup s;
 
     (void)state;
@@ -436,6 +437,10 @@ static void a_command_finds_the_python_module_and_its_snapshot(void **state)
     check_variable(&s, "PYTHONPATH", "/mine:/share/ddp/python");
     check_variable(&s, "DDP_RESUME_PATH", NULL);
     check_variable(&s, "DDP_CONTROL_FD", NULL);
+    spawn_order_release(&s.order);
+    s.place.inherited = (char *const *)nested;
+    environment_order(&s.order, &s.place, &s.spec, &s.group, &s.b);
+    check_variable(&s, "PYTHONPATH", "/share/ddp/python:/share/ddp/python2");
     close_setup(&s);
 }
 

@@ -403,8 +403,8 @@ static void adopt_card(struct core *core, const struct core_hello *hello, const 
     job = core_find_job(core, merged.jobs[0].id);
     emit_whole_job(core, job);
     emit_event(core, job, "job_adopted",
-               "node %s knew more than the restored records: generation %" PRId64 ", %s", hello->node,
-               job->r.generation, sm_name(&job_sm, (int)job->r.state));
+               "node %s has newer records than those that were restored: generation %" PRId64 ", %s",
+               hello->node, job->r.generation, sm_name(&job_sm, (int)job->r.state));
     log_info("job_adopted", "job=%" PRId64 " gen=%" PRId64 " state=%s node=%s", job->r.id, job->r.generation,
              sm_name(&job_sm, (int)job->r.state), hello->node);
     job->changed = true;

@@ -146,10 +146,11 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
     if (!fact && s->doubtful) {
         /* It has ended since the backup, or was never started. A restored database is not the fault of the job. */
         cause->charged = false;
-        buf_printf(text, "rank %d of the restored records does not exist on %s", s->rank->r.rank, s->r.node);
+        buf_printf(text, "the restored records have rank %d on %s, but the node does not have it",
+                   s->rank->r.rank, s->r.node);
     } else if (!fact || fact->lost) {
         /* Nobody knows how the worker ended, so it may be its own fault. */
-        buf_printf(text, "rank %d on %s was lost: its exit was not seen", s->rank->r.rank, s->r.node);
+        buf_printf(text, "rank %d on %s ended, and its exit code is unknown", s->rank->r.rank, s->r.node);
     } else if (fact->port_busy) {
         /* The coordinator chose the port, and another process took it before rank 0 could bind it. The next
          * generation gets another port. */
@@ -185,7 +186,7 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
                    s->rank->r.rank, s->r.node);
     } else if (exit_obeyed_unknown_order(s, fact)) {
         cause->charged = false; /* lost records are not the fault of the job */
-        buf_printf(text, "rank %d on %s was told to stop by an order that is not in the records",
+        buf_printf(text, "rank %d on %s was stopped by a request that the restored records do not have",
                    s->rank->r.rank, s->r.node);
     } else if (exit_blames_node(s, fact)) {
         cause->charged = ++job->node_retries > NODE_RETRIES;

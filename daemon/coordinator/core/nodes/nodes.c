@@ -129,14 +129,14 @@ static enum err_code check_hello(const struct core *core, const struct core_hell
     if (hello->epoch > core->config.epoch && !hello->keeps_cards)
         return err_set(
             e, ERR_FAILED_PRECONDITION,
-            "node %s has orders of epoch %" PRId64 ", but this coordinator is at epoch %" PRId64
+            "node %s knows start %" PRId64 " of the coordinator, and this is only start %" PRId64
             ": the coordinator's records are older than the node's; to let the node join anyway, run ddp-agent --rejoin "
             "there, which ends the node's jobs",
             hello->node, hello->epoch, core->config.epoch);
     /* our epoch is raised above the node's and never lowered: one made-up number must not use up the range */
     if (hello->epoch < 0 || hello->epoch - core->config.epoch > EPOCHS_APART)
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "node %s has orders of epoch %" PRId64 ", but this coordinator is at epoch %" PRId64
+                       "node %s knows start %" PRId64 " of the coordinator, and this is only start %" PRId64
                        ", and no backup is that old; to let the node join anyway, run ddp-agent --rejoin "
                        "there, which ends the node's jobs",
                        hello->node, hello->epoch, core->config.epoch);
@@ -257,6 +257,9 @@ void nodes_hello(struct core *core, const struct core_event *event)
         wish_flush(core); /* before hello_revision, so that facts must answer this wish */
     node->hello_revision = node->revision;
     emit_effect(core, EFFECT_WELCOME)->session = event->session;
+    if (node->clear_faults)
+        emit_effect(core, EFFECT_CLEAR_GPU_FAULTS)->session = event->session;
+    node->clear_faults = false;
     gpus_end_lost(core, node);
     emit_wish(core, node);
     core_wake(core, nodes_deadline(core, node));

@@ -49,6 +49,7 @@ static void move_jobs_off(struct core *core, struct node *node)
 void operator_withdraw(struct core *core, struct node *node, const char *note, const char *why)
 {
     node->r.drain = true;
+    node->clear_faults = false;
     if (note && *note)
         text_set(&node->r.note, "%s", note);
     emit_node(core, node, CHANGE_NODE_PUT);
@@ -84,6 +85,8 @@ void operator_undrain(struct core *core, const struct core_event *event)
     emit_node(core, node, CHANGE_NODE_PUT);
     if (node->session)
         emit_effect(core, EFFECT_CLEAR_GPU_FAULTS)->session = node->session;
+    else
+        node->clear_faults = true; /* nodes_hello */
     if (node->r.state == NODE_DRAINING) {
         CLEANUP(free_text) char *why = xasprintf("undrained by %s", operator_who(event));
         emit_node_move(core, node, NODE_ALIVE, why);

@@ -184,7 +184,7 @@ static void advice_explain(const struct core *core, const struct job *job, struc
         buf_printf(text, "%" PRId64 " of %s can take its workers, the job needs %" PRId64, fitting,
                    nodes.text, job->spec.nodes_min);
     else
-        buf_puts(text, "no choice of the nodes suits the job");
+        buf_puts(text, "no combination of the nodes that are there fits the job");
 }
 
 void advice_make(const struct core *core, const struct job *job, bool now, struct advice *out)

@@ -317,8 +317,8 @@ static enum place_result place_job(struct core *core, struct job *job, bool may_
         count = 0; /* nodes without its snapshots are no use to it, so others may have them */
     /* The order matters: the first reason that holds explains why the later ones cannot be judged yet. */
     if (old && spawn_is_between(old))
-        buf_printf(&text, "waits for word of rank %d of generation %" PRId64 " on %s", old->rank->r.rank,
-                   old->rank->r.generation, old->r.node);
+        buf_printf(&text, "waits until %s says whether rank %d of generation %" PRId64 " still runs",
+                   old->r.node, old->rank->r.rank, old->rank->r.generation);
     else if (old)
         explain_old_spawn(core, old, &text);
     else if (!ready && job->held)

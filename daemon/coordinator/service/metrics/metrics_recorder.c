@@ -215,6 +215,8 @@ static void recorder_finish_work(struct metrics_recorder *r)
     struct metrics_work *w = &r->running;
     if (w->failed) {
         r->dropped += w->point_count; /* not tried again, or points would pile up while the disk is full */
+        for (size_t i = 0; i < w->forgotten_count; i++)
+            metrics_recorder_forget(r, w->forgotten[i]);
         if (!r->failing)
             log_warn("metrics_not_written", "points=%zu why=%s", w->point_count, LOG_Q(w->err.msg));
     }
@@ -415,6 +417,7 @@ void metrics_recorder_close(struct metrics_recorder *r)
     if (r->running.point_count || r->running.forgotten_count)
         recorder_run_work(r);
     recorder_finish_work(r);
+    metrics_work_release(&r->pending); /* jobs whose points could not be removed */
     metrics_close(r->metrics);
     handles_release(&r->last_step);
     uv_close((uv_handle_t *)&r->timer, recorder_on_closed);

@@ -1,5 +1,6 @@
 #include "tests/unit/base/check.h"
 
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,11 +12,17 @@
 #include "daemon/agent/logs/log_expiry_timer.h"
 
 static atomic_int removals;
+static atomic_bool removals_wait;
+static sem_t began, go_on, pass_done;
 enum err_code __real_file_remove_tree(const char *dir, struct err *e);
 enum err_code __wrap_file_remove_tree(const char *dir, struct err *e);
 
 enum err_code __wrap_file_remove_tree(const char *dir, struct err *e)
 {
+    if (atomic_load(&removals_wait)) {
+        sem_post(&began);
+        sem_wait(&go_on);
+    }
     if (!atomic_fetch_add(&removals, 1))
         return err_set(e, ERR_PERMISSION_DENIED, "remove %s: not yet", dir);
     return __real_file_remove_tree(dir, e);
@@ -151,11 +158,57 @@ static void many_deletions_are_noted_together(void **state)
     assert_ok(file_remove_tree(dir, &e), &e);
 }
 
+static void on_pass_done(uv_work_t *work)
+{
+    (void)work;
+    sem_post(&pass_done);
+}
+
+static void on_nothing(uv_work_t *work, int status)
+{
+    (void)work, (void)status;
+}
+
+/* The agent ends, and the end of a pass, after which a deleted job still has a process, is the next thing that its loop sees. */
+static void a_timer_that_closes_is_not_started(void **state)
+{
+    char dir[] = "/tmp/ddp-test-deleted-XXXXXX";
+    struct log_expiry_options options = {.log_dir = dir, .node = "box1", .live = one_job};
+    uv_work_t mark;
+    struct err e;
+    uv_loop_t loop;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    CLEANUP(free_text) char *generation = xasprintf("%s/13/generation_1/box1", dir);
+    assert_ok(file_mkdirs(generation, 0755, &e), &e);
+    sem_init(&began, 0, 0), sem_init(&go_on, 0, 0), sem_init(&pass_done, 0, 0);
+    atomic_store(&removals, 1); /* none fails */
+    atomic_store(&removals_wait, true);
+    live_job = 12;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    struct log_expiry_timer *timer = log_expiry_timer_create(&loop, &options);
+    log_expiry_timer_delete(timer, 12);
+    log_expiry_timer_delete(timer, 13);
+    alarm(30u * (unsigned)test_slow());
+    uv_run(&loop, UV_RUN_NOWAIT); /* begins the pass */
+    sem_wait(&began);
+    assert_int_equal(uv_queue_work(&loop, &mark, on_pass_done, on_nothing), 0); /* there is one pool thread */
+    atomic_store(&removals_wait, false);
+    sem_post(&go_on);
+    sem_wait(&pass_done);
+    timer_end(&loop, timer);
+    alarm(0);
+    assert_ok(file_remove_tree(dir, &e), &e);
+}
+
 int main(void)
 {
+    setenv("UV_THREADPOOL_SIZE", "1", 1);
     const struct CMUnitTest tests[] = {cmocka_unit_test(deleted_logs_that_stay_are_tried_again),
                                        cmocka_unit_test(deletion_goes_on_after_a_restart),
-                                       cmocka_unit_test(many_deletions_are_noted_together)};
+                                       cmocka_unit_test(many_deletions_are_noted_together),
+                                       cmocka_unit_test(a_timer_that_closes_is_not_started)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

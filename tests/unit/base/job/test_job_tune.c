@@ -186,7 +186,7 @@ static void the_keys_of_a_job_are_listed(void **state)
         buf_printf(&out, "%s=%s ", all[i].key, all[i].from);
     assert_string_equal(
         out.data, "optimizer.lr=0.001 optimizer.weight_decay=0 optimizer.clip=0 optimizer.momentum=0 "
-                  "schedule.warmup=0 schedule.min_lr=0 sync.every=100 sync.outer_lr=0.9 "
+                  "schedule.warmup=0 sync.every=100 sync.outer_lr=0.9 "
                   "sync.outer_momentum=0.8 sync.overlap=5 sync.mix=0.5 snapshot.every=1h eval.every=1 epoch "
                   "eval.batches=all log_every=10 max_restarts=3 ");
     job_changes_free(all, count);

@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "daemon/coordinator/core/wish.h"
 #include "tests/unit/coordinator/core/core_fixture.h"
 
 #define FILE_A "device: cpu\n" COMMAND
@@ -75,6 +76,54 @@ static void a_huge_environment_is_refused(void **state)
     value[200 << 10] = '\0';
     core_event(f->core, &event, f->now, &f->out);
     assert_int_equal(fixture_reply(f, event.call)->err.code, ERR_OK);
+}
+
+/* Each name is compared with all others, here and on the nodes. */
+static void an_environment_with_very_many_variables_is_refused(void **state)
+{
+    struct core_fixture *f = *state;
+    CLEANUP(free_text) char *entry = xstrdup("A=");
+    char *env[WISH_VARIABLES + 2] = {NULL};
+
+    for (size_t i = 0; i < WISH_VARIABLES; i++)
+        env[i] = entry;
+    const struct core_effect *reply = submit_as(f, "ana", env, "a", FILE_A, 0, false);
+    assert_int_equal(reply->err.code, ERR_OK);
+    const int64_t former = reply->job;
+    env[WISH_VARIABLES] = entry;
+    reply = submit_as(f, "ana", env, "b", FILE_A, 0, false);
+    assert_int_equal(reply->err.code, ERR_INVALID_ARGUMENT);
+    assert_string_equal(reply->err.msg,
+                        "the environment has 2049 variables, and at most 2048 are allowed: export fewer");
+    /* also with those that it inherits */
+    char *one[] = {(char *)"B=", NULL};
+    reply = submit_as(f, "ana", one, "c", FILE_A, former, false);
+    assert_non_null(strstr(reply->err.msg, "2049 variables"));
+}
+
+/* Older records may have them, so they are no errors. */
+static void keys_without_an_effect_are_said(void **state)
+{
+    struct core_fixture *f = *state;
+    static const struct {
+        const char *file, *said;
+    } cases[] = {
+        {"device: cuda\ngpus_per_proc: 2\n" TRAIN, "a rank of a train job computes on one GPU"},
+        {"device: cpu\n" TRAIN "  schedule: {warmup: 2, min_lr: 1.0e-4}\n", "schedule.min_lr has no effect"},
+        {"device: cpu\n" TRAIN "  schedule: {type: linear, min_lr: 1.0e-4}\n", NULL},
+        {"device: cuda\ngpus_per_proc: 2\n" COMMAND, NULL},
+    };
+
+    fixture_hello(f, "box1", "i", 2, 2);
+    fixture_facts(f, "box1", NULL, 0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char id[] = {(char)('a' + i), '\0'};
+        const struct core_effect *reply = submit_request(f, id, cases[i].file, 0, false);
+        assert_int_equal(reply->err.code, ERR_OK);
+        assert_int_equal(strv_len(reply->texts), cases[i].said != NULL);
+        if (cases[i].said)
+            assert_non_null(strstr(reply->texts[0], cases[i].said));
+    }
 }
 
 static void one_request_is_one_job_after_a_coordinator_restart(void **state)
@@ -414,6 +463,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(one_request_is_one_job),
         TEST(a_huge_environment_is_refused),
+        TEST(an_environment_with_very_many_variables_is_refused),
+        TEST(keys_without_an_effect_are_said),
         TEST(one_request_is_one_job_after_a_coordinator_restart),
         TEST(a_bad_job_file_error_names_the_line),
         TEST(a_lease_outlasts_the_silence_of_a_node),

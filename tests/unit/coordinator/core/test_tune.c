@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "base/mem.h"
 #include "tests/unit/coordinator/core/core_fixture.h"
 
 #define SNAPSHOTS "  snapshot: {dir: /out, every: 10}\n"
@@ -236,6 +237,21 @@ static void a_card_is_newer_after_a_tune(void **state)
     assert_false(core_wants_card(f->core, "box1", &head));
 }
 
+/* The printed file has two characters for each quote. */
+static void a_job_file_that_becomes_too_long_is_refused(void **state)
+{
+    struct core_fixture *f = *state;
+    CLEANUP(free_text) char *quotes = xcalloc(200 << 10, 1);
+
+    memset(quotes, '"', (200 << 10) - 1);
+    CLEANUP(free_text) char *file = xasprintf("nodes: 2\nenv: {A: '%s'}\n" TRAIN SNAPSHOTS, quotes);
+    int64_t job = two_ranks(f, file);
+
+    assert_int_equal(fixture_tune(f, job, "log_every=7"), ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(last_reply(f)->err.msg, "at most 256 KiB are allowed"));
+    assert_null(strstr(core_job(f->core, job)->job_file, "log_every"));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -252,6 +268,7 @@ int main(void)
         TEST(other_jobs_and_values_are_refused),
         TEST(a_full_disk_keeps_the_report_for_later),
         TEST(a_card_is_newer_after_a_tune),
+        TEST(a_job_file_that_becomes_too_long_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

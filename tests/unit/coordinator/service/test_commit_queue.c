@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "daemon/coordinator/service/calls.h"
 #include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/effects.h"
 #include "daemon/coordinator/service/service_state.h"
@@ -15,6 +16,7 @@ static enum err_code commit_code; /* of each attempt */
 static const char *commit_text;
 static int64_t room;
 static int attempts;
+static size_t committed; /* changes of the last commit that succeeded */
 
 int64_t __wrap_store_room(const struct store *s);
 int64_t __wrap_store_room(const struct store *s)
@@ -33,8 +35,10 @@ bool __wrap_store_deferred(const struct store *s)
 enum err_code __wrap_store_commit(struct store *s, const struct change *changes, size_t count, struct err *e);
 enum err_code __wrap_store_commit(struct store *s, const struct change *changes, size_t count, struct err *e)
 {
-    (void)s, (void)changes, (void)count;
+    (void)s, (void)changes;
     attempts++;
+    if (!commit_code)
+        committed = count;
     return commit_code ? err_set(e, commit_code, "%s", commit_text) : ERR_OK;
 }
 
@@ -47,6 +51,19 @@ static void add_effect(struct core_out *out, struct core_effect effect)
     out->effects[out->effect_count++] = effect;
 }
 
+static int64_t cancelled;
+
+/* As of the core: a change and a reply. */
+static void add_cancel(const struct core_event *event, struct core_out *out)
+{
+    struct event_record *said = xcalloc(1, sizeof *said);
+
+    cancelled = event->cancel.job;
+    out->changes = array_grow(out->changes, out->change_count, &out->change_cap, sizeof *out->changes);
+    out->changes[out->change_count++] = (struct change){.kind = CHANGE_EVENT, .event = said};
+    add_effect(out, (struct core_effect){.kind = EFFECT_REPLY, .call = event->call});
+}
+
 /* The number of the event is in sequence. */
 void __wrap_core_event(struct core *core, const struct core_event *event, struct core_now now,
                        struct core_out *out);
@@ -55,6 +72,10 @@ void __wrap_core_event(struct core *core, const struct core_event *event, struct
 {
     const int64_t i = event->heartbeat.sequence;
     (void)core, (void)now;
+    if (event->kind == CORE_CANCEL) {
+        add_cancel(event, out);
+        return;
+    }
     if (i == 0)
         add_effect(out, (struct core_effect){.kind = EFFECT_REPLY, .call = CALL_SUBMITTED});
     add_effect(out, (struct core_effect){.kind = EFFECT_JOB_CHANGED, .job = i % 2});
@@ -65,6 +86,16 @@ void __wrap_core_event(struct core *core, const struct core_event *event, struct
     add_effect(out, (struct core_effect){.kind = EFFECT_WISH, .session = SESSION, .node = xstrdup("n1")});
     add_effect(out,
                (struct core_effect){.kind = EFFECT_WISH, .session = SESSION_GONE, .node = xstrdup("n2")});
+}
+
+static int refused;
+
+void __wrap_rpc_call_fail(struct rpc_call *call, const struct err *status);
+void __wrap_rpc_call_fail(struct rpc_call *call, const struct err *status)
+{
+    (void)call;
+    assert_int_equal(status->code, ERR_RESOURCE_EXHAUSTED);
+    refused++;
 }
 
 static struct buf done; /* the effects that were carried out, but for acknowledgements, which are counted */
@@ -188,6 +219,23 @@ static void what_waits_for_a_commit_stays_bounded(void **state)
     assert_string_equal(done.data, wanted);
 }
 
+/* If they were two commits, a coordinator that ends between them would run the job after its next start. */
+static void a_refused_job_is_cancelled_in_the_commit_that_adds_it(void **state)
+{
+    struct call submit = {.service = &service, .kind = CALL_SUBMIT, .handle = CALL_SUBMITTED};
+
+    (void)state;
+    handles_put(&service.calls, CALL_SUBMITTED, &submit);
+    add_effect(&service.out, (struct core_effect){.kind = EFFECT_REPLY, .call = CALL_SUBMITTED, .job = 7});
+    queue_block(ERR_UNAVAILABLE);
+    assert_int_equal(refused, 1);
+    commit_code = ERR_OK;
+    commit_queue_try(&service);
+    assert_int_equal(cancelled, 7);
+    assert_int_equal(committed, 2); /* that of queue_block, and the cancellation */
+    assert_int_equal(service.out.change_count, 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, queue_setup, queue_teardown)
 
 int main(void)
@@ -196,6 +244,7 @@ int main(void)
         TEST(only_the_timer_repeats_a_failed_commit),
         TEST(a_refusal_names_the_cause_of_the_last_failure),
         TEST(what_waits_for_a_commit_stays_bounded),
+        TEST(a_refused_job_is_cancelled_in_the_commit_that_adds_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

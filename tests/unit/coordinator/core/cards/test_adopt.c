@@ -67,7 +67,7 @@ static void a_job_that_only_a_node_knows_continues(void **state)
     assert_int_equal(core_job(f->core, 500)->restarts_used, 0);
     assert_int_equal(fixture_stop(f, 500, 1), CORE_STOP_NONE);
     fixture_restart(f);
-    assert_true(fixture_said(f, "box1 knew more than the restored records"));
+    assert_true(fixture_said(f, "box1 has newer records than those that were restored"));
     assert_int_equal(fixture_job(f, 500), JOB_RUNNING);
     assert_true(fixture_submit(f, "") > 500);
 }

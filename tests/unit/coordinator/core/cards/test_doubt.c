@@ -78,7 +78,7 @@ static void a_worker_of_restored_records_runs_on_and_is_not_started(void **state
     fixture_facts(f, "box2", NULL, 0);
     assert_int_equal(core_generation(f->core, job, 1)->state, GENERATION_FAILED);
     assert_false(core_generation(f->core, job, 1)->charged);
-    assert_true(fixture_said(f, "rank 1 of the restored records does not exist on box2"));
+    assert_true(fixture_said(f, "the restored records have rank 1 on box2, but the node does not have it"));
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
     fixture_all_obey(f, "box1");
     fixture_pass_beating(f, 60000, BOTH);

@@ -65,6 +65,38 @@ static void undrain_clears_gpu_faults(void **state)
     assert_int_equal(fixture_effects(f, EFFECT_CLEAR_GPU_FAULTS), 1);
 }
 
+static int clears_told(struct core_fixture *f, uint64_t session)
+{
+    int count = 0;
+
+    for (size_t i = 0; i < f->out.effect_count; i++)
+        count += f->out.effects[i].kind == EFFECT_CLEAR_GPU_FAULTS && f->out.effects[i].session == session;
+    return count;
+}
+
+/* The agent remembers the faults of its GPUs while it is stopped. */
+static void undrain_clears_gpu_faults_when_the_node_comes_back(void **state)
+{
+    struct core_fixture *f = *state;
+    uint64_t session = fixture_hello(f, "box1", "i", 1, 2);
+
+    fixture_facts(f, "box1", NULL, 0);
+    core_event(f->core, &(struct core_event){.kind = CORE_SESSION_CLOSED, .session = session}, f->now,
+               &f->out);
+    fixture_operator(f, CORE_UNDRAIN, "box1");
+    assert_int_equal(fixture_effects(f, EFFECT_CLEAR_GPU_FAULTS), 0);
+    session = fixture_hello(f, "box1", "i", 1, 2);
+    assert_int_equal(clears_told(f, session), 1);
+    session = fixture_hello(f, "box1", "i", 1, 2); /* only once */
+    assert_int_equal(clears_told(f, session), 0);
+    core_event(f->core, &(struct core_event){.kind = CORE_SESSION_CLOSED, .session = session}, f->now,
+               &f->out);
+    fixture_operator(f, CORE_UNDRAIN, "box1");
+    fixture_operator(f, CORE_DRAIN, "box1");
+    session = fixture_hello(f, "box1", "i", 1, 2);
+    assert_int_equal(clears_told(f, session), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -73,6 +105,7 @@ int main(void)
         TEST(a_sick_gpu_is_not_leased),
         TEST(workers_survive_a_sick_gpu_but_not_a_lost_gpu),
         TEST(undrain_clears_gpu_faults),
+        TEST(undrain_clears_gpu_faults_when_the_node_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -184,7 +184,8 @@ static void survivors_wait_for_a_coordinator_that_restarts(void **state)
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_NONE);
     fixture_all_obey(f, "box1");
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
-    assert_non_null(strstr(fixture_waits(f, job), "waits for word of rank 1 of generation 1 on box1"));
+    assert_non_null(
+        strstr(fixture_waits(f, job), "waits until box1 says whether rank 1 of generation 1 still runs"));
     fixture_watch(f, job, 2);
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_string_equal(staying_watch_says(f, watch), "member");

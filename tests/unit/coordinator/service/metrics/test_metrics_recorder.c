@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <sqlite3.h>
 #include <uv.h>
 
 #include "base/file.h"
@@ -114,6 +115,43 @@ static void a_forgotten_job_leaves_no_steps(void **state)
     assert_int_equal(step_of(f, 3, "accuracy"), 7);
 }
 
+static size_t points_of(const struct fixture *f, int64_t job)
+{
+    const struct metrics_query query = {.job = job, .name = "loss"};
+    struct metrics *metrics;
+    struct metric_point *points;
+    struct err e;
+    size_t count;
+    assert_int_equal(metrics_open(&metrics, f->dir, &e), ERR_OK);
+    assert_int_equal(metrics_read(metrics, &query, &points, &count, NULL, &e), ERR_OK);
+    free(points);
+    metrics_close(metrics);
+    return count;
+}
+
+/* The coordinator's own database has room, so the job is gone there. */
+static void a_job_is_forgotten_after_a_write_that_failed(void **state)
+{
+    struct fixture *f = *state;
+    CLEANUP(free_text) char *path = xasprintf("%s/metrics.db", f->dir);
+    sqlite3 *other;
+    add_line(f, 1, 1, 40, "loss");
+    add_line(f, 2, 1, 40, "loss");
+    run_later_than_the_next_write(f);
+    assert_int_equal(points_of(f, 1), 1);
+    assert_int_equal(sqlite3_open(path, &other), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    metrics_recorder_forget(f->recorder, 1);
+    add_line(f, 2, 1, 41, "loss");
+    while (!metrics_recorder_dropped(f->recorder))
+        run_later_than_the_next_write(f);
+    assert_int_equal(sqlite3_exec(other, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(other);
+    write_all(f);
+    assert_int_equal(points_of(f, 1), 0);
+    assert_int_equal(points_of(f, 2), 1);
+}
+
 /* The first pages are well, so that the file can be opened. */
 static void damage_points(const char *dir)
 {
@@ -165,6 +203,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(a_report_without_a_step_belongs_to_the_last_one),
         CASE(a_forgotten_job_leaves_no_steps),
+        CASE(a_job_is_forgotten_after_a_write_that_failed),
         CASE(points_are_recorded_after_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
