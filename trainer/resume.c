@@ -75,8 +75,8 @@ enum err_code resume_check(const struct trainer *t, const struct resume_offers *
         if (f->committed && (t->config->standalone || offer_job(t, f) != link_place(t->link)->job))
             return err_set(
                 e, ERR_FAILED_PRECONDITION,
-                "%s holds snapshots of another run (step %lld): use --set train.resume=continue or "
-                "--set train.snapshot.dir=%s2",
+                "%s holds snapshots of another run (step %lld): to continue that run, use --set train.resume=continue; "
+                "to start a new one, use --set train.snapshot.dir=%s2",
                 t->spec->snapshot.dir, (long long)f->step, t->spec->snapshot.dir);
     }
     return ERR_OK;

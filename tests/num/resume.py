@@ -265,7 +265,7 @@ def another_clusters_job_of_the_same_number(directory):
         with World(directory, job(steps=60, resume=resume), world=2, cluster="c2") as w:
             codes = w.wait()
             assert codes[0] == 78 and codes[1] in (75, 78), codes
-            said = "out holds snapshots of another run (step 40): use --set train.resume=continue or "
+            said = "out holds snapshots of another run (step 40): to continue that run, use --set train.resume=continue; "
             assert said in w.ranks[0].err, w.ranks[0].err
     with World(directory, job(steps=60, keep=1, resume="continue"), world=2, cluster="c2") as w:
         w.run()

@@ -271,8 +271,8 @@ static enum err_code check_header(struct coll_group *g, const struct flow *f, st
     coll_fail(g);
     return err_set(
         e, ERR_FAILED_PRECONDITION,
-        "ranks disagree: this one is in call %llu of kind %u with size %llu, the previous rank's in call "
-        "%llu of kind %u with size %llu",
+        "ranks exchange different things: this one makes call %llu (kind %u, size %llu), the rank before it call %llu (kind %u, "
+        "size %llu); if all nodes have the same version of ddp, this is a bug",
         (unsigned long long)a->sequence, a->kind, (unsigned long long)a->size,
         (unsigned long long)b->sequence, b->kind, (unsigned long long)b->size);
 }

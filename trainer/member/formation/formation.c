@@ -321,13 +321,13 @@ static enum err_code compare_data(const struct formation *f, const struct rank_f
     if (other->bytes == right->bytes)
         return err_set(
             e, code,
-            "ranks read different data (%d of %d unlike rank %d): that of %.50s has %lld bytes, like that of "
-            "%.50s, but different content: copy the same files to all nodes",
-            others, f->world_size, model, who.data, (long long)other->bytes, first.data);
+            "ranks read different data (%d of %d unlike rank %d): %.50s and %.50s both have %lld bytes, but not the same ones: "
+            "copy the same files to all nodes",
+            others, f->world_size, model, who.data, first.data, (long long)other->bytes);
     return err_set(
         e, code,
-        "ranks read different data (%d of %d unlike rank %d): that of %.50s has %lld bytes, that of %.50s "
-        "%lld: copy the same files to all nodes",
+        "ranks read different data (%d of %d unlike rank %d): %.50s has %lld bytes, %.50s has %lld: copy the same files to all "
+        "nodes",
         others, f->world_size, model, who.data, (long long)other->bytes, first.data, (long long)right->bytes);
 }
 

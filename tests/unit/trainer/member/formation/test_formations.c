@@ -313,11 +313,11 @@ static const struct other_copy {
 } copies[] = {
     /* Fewer bytes, but the same characters: the models have equal shapes. */
     {"abracadabraabracadabraabracadab",
-     "(1 of 2 unlike rank 0): that of rank 1 has 31 bytes, that of rank 0 33: copy the same files to all nodes"},
+     "(1 of 2 unlike rank 0): rank 1 has 31 bytes, rank 0 has 33: copy the same files to all nodes"},
     /* As many bytes and symbols, but with e in place of b, so c and d have other numbers. */
-    {"aeracadaeraaeracadaeraaeracadaera", "has 33 bytes, like that of rank 0, but different content"},
+    {"aeracadaeraaeracadaeraaeracadaera", "rank 1 and rank 0 both have 33 bytes, but not the same ones"},
     /* More symbols: the parameters of the ranks differ in number. */
-    {"abracadabraabracadabraabracadabrx", "different content"},
+    {"abracadabraabracadabraabracadabrx", "both have 33 bytes, but not the same ones"},
     {"abracadabraabracadabraabracadabra", NULL},
 };
 #define TEXT "abracadabraabracadabraabracadabra"
@@ -389,7 +389,7 @@ static void join_with_a_copy(struct ranks *r, int rank)
     at = (struct meeting_place){.round = 1, .generation = SECOND, .rank = rank, .world = 3, .live = true};
     RANK_CHECK(meeting_form(r, &board_of(r)->meeting, &t, &at, &e) ==
                (rank < 2 ? ERR_ABORTED : ERR_FAILED_PRECONDITION));
-    RANK_CHECK(strstr(e.msg, "(1 of 3 unlike rank 0): that of rank 2 has 31 bytes, that of rank 0 33"));
+    RANK_CHECK(strstr(e.msg, "(1 of 3 unlike rank 0): rank 2 has 31 bytes, rank 0 has 33"));
     RANK_CHECK(t.engine.step == (rank < 2 ? 2 : 0));
     meeting_close_trainer(&t, &config);
 }
