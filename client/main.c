@@ -83,7 +83,7 @@ static int main_print_overview(void)
                    "unreachable. run,\n"
                    "wait and submit --follow exit with the code of the first rank that failed (128 + N for "
                    "signal N), or\n"
-                   "with 125 if ddp itself failed.\n");
+                   "with 125 if ddp ended the job (a time limit, a stall, no node left) or failed itself.\n");
     const struct term term = term_of(STDOUT_FILENO);
     help_fill(&term, &out);
     return stdout_put(&out) ? EXIT_DONE : EXIT_FAILED;

@@ -162,8 +162,8 @@ static void print_verdict(const struct bench *b, struct buf *out)
     if (b->load > LOAD_MOST * (double)b->processors)
         buf_printf(
             out,
-            "\nOther programs ran beside it (load %.1f on %s), so these figures are too low: measure again without\n"
-            "them.\n",
+            "\nOther programs were running meanwhile (load %.1f on %s), so these figures are too low: measure again\n"
+            "without them.\n",
             b->load, text_counted(b->processors, "processor").text);
     else if (bench_is_slow(b))
         buf_puts(
@@ -176,7 +176,7 @@ static void print_screen(const struct bench *b, struct buf *out)
 {
     const struct term term = term_of(STDOUT_FILENO);
     const struct bench_result *first = &b->lines[0].result;
-    buf_printf(out, "%s, %s, load %.1f before\n\n", first->device,
+    buf_printf(out, "%s, %s, load before the measurement %.1f\n\n", first->device,
                text_counted(first->threads, "thread").text, b->load);
     print_table(b, &term, out);
     print_verdict(b, out);

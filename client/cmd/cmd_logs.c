@@ -1,3 +1,5 @@
+#include <ctype.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -212,10 +214,13 @@ static enum err_code logs_read_options(const struct logs_options *o, Ddp__V1__Re
     if (o->since && since_parse(o->since, &request->since_ms, e) != ERR_OK)
         return e->code;
     request->all_generations = o->generation && strcmp(o->generation, "all") == 0;
-    if (o->generation && !request->all_generations)
+    if (o->generation && !request->all_generations) {
+        errno = 0;
         request->generation = strtoll(o->generation, (char **)&rest, 10);
-    if (*rest || request->generation < 0 || (o->generation && !*o->generation))
-        return option_refuse("generation", "the number of a generation, or 'all'", o->generation, e);
+        if (*rest || errno || request->generation < 1 || !isdigit((unsigned char)*o->generation))
+            return option_refuse("generation", "the number of a generation, from 1 on, or 'all'",
+                                 o->generation, e);
+    }
     request->rank = (int32_t)rank;
     request->follow = o->follow;
     request->both = o->both || o->standard_out == o->standard_error;

@@ -67,9 +67,10 @@ const struct command cmd_resize = {
     .summary = "give a job more or fewer nodes while it runs",
     .help =
         "NODES is N, or MIN:MAX for a job that grows and shrinks with the cluster. If the job has more nodes\n"
-        "than that, it stops now and continues on NODES. If it has fewer, it keeps running until enough nodes\n"
-        "are free. A train job writes a snapshot and continues from it; a command gets SIGTERM and is started\n"
-        "again. This does not count as a restart. If the job waits for nodes whose parts of its\n"
+        "than that, it continues on NODES now. If it has fewer, it keeps running until enough nodes are free.\n"
+        "A train job whose ranks can continue changes its nodes between two steps. Any other train job writes\n"
+        "a snapshot and continues from it; a command gets SIGTERM and is started again. This does not count as\n"
+        "a restart. If the job waits for nodes whose parts of its\n"
         "snapshots are missing, it stops waiting and starts at once. If enough other nodes have their parts, it\n"
         "runs on those only.",
     .least = 2,

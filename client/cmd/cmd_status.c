@@ -230,8 +230,7 @@ static int cmd_status_run(struct invocation *in)
     struct err e;
     if (in->args.count && status_filters(o)) {
         err_set(&e, ERR_INVALID_ARGUMENT,
-                "--all, --mine, --state and --since choose from the list of jobs: leave out "
-                "JOB, or the option");
+                "--all, --mine, --state and --since filter the list of jobs, and cannot be used with JOB");
         return error_print(&e);
     }
     if (o->state && job_filter_check(o->state, &e) != ERR_OK)

@@ -66,9 +66,10 @@ const struct command cmd_wait = {
     .usage = "wait JOB...",
     .summary = "wait until jobs have ended, and exit with their exit code",
     .help =
-        "Exit codes: 0 if the job succeeded, that of the first rank that failed (128 + N for signal N), 1 if\n"
-        "the job was cancelled, 125 if ddp itself failed. If the coordinator stops answering, this command\n"
-        "waits until it is back. Of several jobs, the first one named that failed gives the exit code.",
+        "Exit codes: 0 if the job succeeded, 1 if it was cancelled, else that of the first rank that failed\n"
+        "(128 + N for signal N). It is 125 if ddp ended the job (a time limit, a stall, no node left) or failed\n"
+        "itself. If the coordinator stops answering, this command waits until it is back. Of several jobs, the\n"
+        "first one named that failed gives the exit code.",
     .least = 1,
     .most = JOBS_MOST,
     .run = cmd_wait_run,

@@ -5,7 +5,7 @@
 
 /* For a command that ddpctl does not have: "try `ddpctl status`"; NULL: the word is not known. */
 const char *foreign_command(const char *word);
-/* For an option ("-N", "--ntasks") that the command (its name) does not have: "the number of nodes is --nodes N". */
+/* For an option ("-N", "--ntasks") that the command (its name) does not have: "use --nodes N for the number of nodes". */
 const char *foreign_option(const char *option, const void *command);
 
 #endif

@@ -103,7 +103,11 @@ static bool plan_child_read(const struct plan_child *c, struct buf *out, int64_t
     struct pollfd p = {.fd = c->out, .events = POLLIN};
     int64_t left = deadline_ms - clock_mono_ns() / 1000000;
     ssize_t got;
-    if (left <= 0 || interrupts_count() || poll(&p, 1, (int)left) <= 0)
+    int ready = -1;
+    /* A handler, such as that of SIGCONT after ^Z, ends poll. */
+    while (left > 0 && !interrupts_count() && (ready = poll(&p, 1, (int)left)) < 0 && errno == EINTR)
+        left = deadline_ms - clock_mono_ns() / 1000000;
+    if (left <= 0 || interrupts_count() || ready <= 0)
         return false;
     got = read(c->out, piece, sizeof(piece));
     if (got > 0)

@@ -45,27 +45,43 @@ bool worker_output_shown(const struct run_request *request, int local_rank, bool
     return *teed || !(worker_output_streams(request->redirects, local_rank) & stream);
 }
 
+/* The length of a name in Python's string.Template: letters, digits and _, not beginning with a digit. */
+static size_t template_name_length(const char *s)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
+    return *s >= '0' && *s <= '9' ? 0 : strspn(s, letters);
+}
+
+/* Whether s, behind a '$', begins with the name, in braces or without. *length: of that. */
+static bool template_names(const char *s, const char *name, size_t *length)
+{
+    const bool braces = *s == '{';
+    const size_t n = template_name_length(s + braces);
+    *length = n + (braces ? 2 : 0);
+    return n == strlen(name) && strncmp(s + braces, name, n) == 0 && (!braces || s[n + 1] == '}');
+}
+
 char *worker_output_label(const char *role, int rank, int local_rank, const char *pattern)
 {
     CLEANUP(buf_release) struct buf out = {0};
     char number[16], local[16], host[HOST_NAME_MAX + 1] = "";
     const struct {
         const char *name, *value;
-    } macros[] = {
-        {"${role_name}", role}, {"${rank}", number}, {"${local_rank}", local}, {"${hostname}", host}};
+    } macros[] = {{"role_name", role}, {"rank", number}, {"local_rank", local}, {"hostname", host}};
     if (!pattern || !*pattern) /* torchrun's default */
         return xasprintf("[%s%d]:", role, local_rank);
     snprintf(number, sizeof(number), "%d", rank);
     snprintf(local, sizeof(local), "%d", local_rank);
     (void)gethostname(host, sizeof(host) - 1);
     while (*pattern) {
-        size_t i = 0;
-        while (i < ARRAY_LEN(macros) && strncmp(pattern, macros[i].name, strlen(macros[i].name)) != 0)
+        size_t i = *pattern == '$' ? 0 : ARRAY_LEN(macros), length = 0;
+        while (i < ARRAY_LEN(macros) && !template_names(pattern + 1, macros[i].name, &length))
             i++;
         if (i < ARRAY_LEN(macros)) {
             buf_puts(&out, macros[i].value);
-            pattern += strlen(macros[i].name);
+            pattern += 1 + length;
         } else {
+            pattern += pattern[0] == '$' && pattern[1] == '$'; /* "$$" is a '$' */
             buf_putc(&out, *pattern++);
         }
     }

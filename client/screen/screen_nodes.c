@@ -126,8 +126,7 @@ static void nodes_unknown_cell(const Ddp__V1__NodeStatus *node, struct buf *out)
 static void nodes_node_row(struct table *t, const Ddp__V1__NodeStatus *node, const struct term *term)
 {
     CLEANUP(buf_release)
-    struct buf cpu = {0},
-               memory = {0}, gpu = {0}, gpu_load = {0}, jobs = {0}, note = {0};
+    struct buf cpu = {0}, memory = {0}, gpu = {0}, gpu_load = {0}, jobs = {0}, note = {0};
     buf_printf(&cpu, "%d c", node->slots);
     nodes_memory_cell(node, &memory);
     nodes_gpu_cell(node, &gpu);
@@ -160,7 +159,8 @@ static void nodes_node_row(struct table *t, const Ddp__V1__NodeStatus *node, con
 static void nodes_put_total(const Ddp__V1__ListNodesReply *reply, struct buf *out)
 {
     static const char *const states[] = {"joining", "suspect", "draining", "drained", "lost", "left"};
-    int64_t slots = 0, slots_free = 0, gpus = 0, gpus_free = 0, sick = 0, memory = 0, memory_free = 0;
+    int64_t slots = 0, slots_free = 0, gpus = 0, gpu_slots = 0, gpus_free = 0, sick = 0, memory = 0,
+            memory_free = 0;
     size_t others = 0;
     for (size_t i = 0; i < reply->n_nodes; i++) {
         const Ddp__V1__NodeStatus *node = reply->nodes[i];
@@ -171,6 +171,7 @@ static void nodes_put_total(const Ddp__V1__ListNodesReply *reply, struct buf *ou
         slots += node->slots;
         slots_free += node->slots_free;
         gpus += (int64_t)node->n_gpus;
+        gpu_slots += (int64_t)node->n_gpus * (node->slots_per_gpu > 1 ? node->slots_per_gpu : 1);
         gpus_free += node->gpus_free;
         memory += node->memory_bytes;
         memory_free += node->memory_free;
@@ -186,7 +187,11 @@ static void nodes_put_total(const Ddp__V1__ListNodesReply *reply, struct buf *ou
     buf_printf(out, "%s: %s, %" PRId64 " free", others ? ")" : "", text_counted(slots, "slot").text,
                slots_free);
     if (gpus)
-        buf_printf(out, "; %s, %" PRId64 " free", text_counted(gpus, "GPU").text, gpus_free);
+        buf_printf(out, "; %s", text_counted(gpus, "GPU").text);
+    if (gpu_slots > gpus) /* workers share GPUs, and what is free is counted in slots */
+        buf_printf(out, " with %" PRId64 " slots", gpu_slots);
+    if (gpus)
+        buf_printf(out, ", %" PRId64 " free", gpus_free);
     if (sick)
         buf_printf(out, "%s%" PRId64 " sick", gpus ? ", " : "; ", sick);
     if (memory)

@@ -5,7 +5,7 @@
 void shell_quote(struct buf *out, const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,@+%";
-    if (*word && !word[strspn(word, plain)]) {
+    if (*word && *word != '=' && !word[strspn(word, plain)]) { /* zsh replaces "=ls" by the path of ls */
         buf_puts(out, word);
         return;
     }

@@ -177,7 +177,7 @@ static int run_request_start(struct invocation *in, struct run_request *r, const
     const struct run_options *o = in->options;
     struct err e;
     if (run_claim_logs(r, spec, &e) != ERR_OK)
-        return error_print(&e);
+        return run_report_failure(&e);
     return r->host ? host_group_run(in->globals, r, text, spec, o)
                    : run_on_this_machine(o, r, text, spec, slots);
 }
@@ -194,7 +194,7 @@ static int cmd_run_run(struct invocation *in)
     bool leads;
     int code;
     if (run_read_request(in, &batch, &request, &launcher, &e) != ERR_OK)
-        return error_print(&e);
+        return run_report_failure(&e);
     if (launcher && request.attach >= 0) {
         err_set(
             &e, ERR_INVALID_ARGUMENT,

@@ -482,6 +482,9 @@ static void test_labels(void **state)
     CLEANUP(free_text) char *usual = worker_output_label("trainer", 5, 1, NULL);
     CLEANUP(free_text)
     char *own = worker_output_label("trainer", 5, 1, "<${role_name} ${rank}/${local_rank} $x> ");
+    CLEANUP(free_text)
+    char *bare = worker_output_label("trainer", 5, 1, "$role_name$rank/$local_rank $$rank ${rank $ranks $");
+    assert_string_equal(bare, "trainer5/1 $rank ${rank $ranks $");
     assert_string_equal(usual, "[trainer1]:");
     assert_string_equal(own, "<trainer 5/1 $x> ");
 }
