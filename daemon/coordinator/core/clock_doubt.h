@@ -9,7 +9,7 @@
  * make all ended jobs look old, and they would be removed for good before somebody corrects the clock.
  *
  * The core remembers the last wall time that it trusted, also across restarts. If the clock is ahead of it by more than a day, the ages are
- * held: for an hour nothing is removed because of its age. Then the clock counts as right, because a coordinator may have been off for long. A
+ * held: no old records are removed for an hour. Then the clock counts as right, because a coordinator may have been off for long. A
  * restart in this hour begins a new one. Limits by number always apply. */
 void clock_doubt_load(struct core *core, int64_t trusted_wall_ms); /* 0: not known */
 void clock_doubt_check(struct core *core);                         /* about once a minute */

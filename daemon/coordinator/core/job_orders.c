@@ -37,7 +37,14 @@ static bool version_begin(struct core *core, const struct core_event *event, con
 static void version_commit(struct core *core, const struct core_event *event, struct job *job,
                            struct job_tuned *version)
 {
+    struct err e;
+
     version->text = job_print(&version->spec);
+    if (jobs_check_size(version->text, job->r.env, &e)) {
+        emit_fail(core, event->call, e.code, "%s", e.msg);
+        job_tuned_release(version);
+        return;
+    }
     jobs_take_version(core, job, version);
     job_tuned_release(version);
     core_capacity_changed(core);

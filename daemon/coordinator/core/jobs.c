@@ -141,7 +141,7 @@ static char **submit_environment(const struct core *core, const struct core_even
     char **env = event->submit.env ? strv_dup(event->submit.env) : NULL;
 
     if (!former || !strv_len(former->r.env) ||
-        strv_len(env) > WISH_VARIABLES) /* check_request_size refuses so many */
+        strv_len(env) > WISH_VARIABLES) /* check_variables refuses so many */
         return env;
     if (!job_is_of(former, event->submit.user)) {
         CLEANUP(free_text)
@@ -159,15 +159,10 @@ static char **submit_environment(const struct core *core, const struct core_even
 }
 
 /* Every wish of a node carries the job file and the environment of each job there. */
-static enum err_code check_request_size(const char *job_file, char *const *env, struct err *e)
+enum err_code jobs_check_size(const char *job_file, char *const *env, struct err *e)
 {
     size_t size = strlen(job_file);
-    size_t variables = strv_len(env);
 
-    if (variables > WISH_VARIABLES)
-        return err_set(e, ERR_INVALID_ARGUMENT,
-                       "the environment has %zu variables, and at most %d are allowed: export fewer",
-                       variables, WISH_VARIABLES);
     for (char *const *entry = env; entry && *entry; entry++)
         size += strlen(*entry) + 1;
     if (size <= WISH_REQUEST)
@@ -176,6 +171,17 @@ static enum err_code check_request_size(const char *job_file, char *const *env, 
                    "job file and environment have %zu KiB, and at most %d KiB are allowed: export less, or "
                    "put data into files",
                    size >> 10, WISH_REQUEST >> 10);
+}
+
+static enum err_code check_variables(char *const *env, struct err *e)
+{
+    const size_t count = strv_len(env);
+
+    return count > WISH_VARIABLES
+               ? err_set(e, ERR_INVALID_ARGUMENT,
+                         "the environment has %zu variables, and at most %d are allowed: export fewer", count,
+                         WISH_VARIABLES)
+               : ERR_OK;
 }
 
 static enum err_code check_tell(const struct core *core, const struct job_spec *spec, struct err *e)
@@ -275,7 +281,8 @@ void jobs_submit(struct core *core, const struct core_event *event)
         err_set(&e, ERR_RESOURCE_EXHAUSTED,
                 "%" PRId64 " jobs are queued or running, the most allowed: try again later",
                 core->config.max_queued);
-    else if (check_request_size(event->submit.job_file, env, &e) == ERR_OK &&
+    else if (check_variables(env, &e) == ERR_OK &&
+             jobs_check_size(event->submit.job_file, env, &e) == ERR_OK &&
              job_parse(&spec, event->submit.job_file, strlen(event->submit.job_file), "job file", &e) ==
                  ERR_OK &&
              check_lease(core, &spec, &e) == ERR_OK && check_tell(core, &spec, &e) == ERR_OK &&
@@ -441,7 +448,7 @@ void jobs_tune(struct core *core, const struct core_event *event)
         return;
     }
     /* A printed job file can be longer than the one that the user has written. */
-    if (tuned.count && check_request_size(tuned.text, job->r.env, &e)) {
+    if (tuned.count && jobs_check_size(tuned.text, job->r.env, &e)) {
         emit_fail(core, event->call, e.code, "%s", e.msg);
         return;
     }

@@ -13,6 +13,8 @@ void jobs_tune(struct core *core, const struct core_event *event);
 /* Adds to the status that the job's ranks have not taken over its newest values yet. */
 void jobs_tune_notes(const struct job *job, struct core_job_status *out);
 /* Makes this the job's newest version: its job file, durably, and what it says. A user's resize stays as it is. */
+/* Whether a wish has room for them. A printed job file can be longer than the one that its user wrote. */
+MUST_CHECK enum err_code jobs_check_size(const char *job_file, char *const *env, struct err *e);
 void jobs_take_version(struct core *core, struct job *job, struct job_tuned *version);
 void jobs_started(struct core *core, struct job *job); /* the current generation runs, so the job does */
 void jobs_tick(struct core *core, struct job *job);

@@ -112,6 +112,14 @@ void commit_queue_cluster_event(struct service *s, const char *what, const char 
 
 /* ---- commits */
 
+static bool numbers_have(const int64_t *numbers, size_t count, int64_t number)
+{
+    for (size_t i = 0; i < count; i++)
+        if (numbers[i] == number)
+            return true;
+    return false;
+}
+
 /* Tells clients now that their submitted jobs were not accepted. Their jobs stay in s->out, since the core already knows them. They
  * are cancelled in the same transaction, or the next start could run them. */
 static void refuse_pending_submits(struct service *s)
@@ -125,12 +133,14 @@ static void refuse_pending_submits(struct service *s)
         if (!c || c->kind != CALL_SUBMIT || f->err.code != ERR_OK)
             continue;
         /* A repeated submit of a durable job: the job is not part of the blocked commit. */
-        if (f->existed)
+        if (f->existed && !numbers_have(jobs, count, f->job))
             continue;
         struct err e = {0};
         if (commit_queue_accepts(s, &e) != ERR_OK)
             rpc_call_fail(c->rpc, &e);
         call_take(s, f->call);
+        if (f->existed)
+            continue;
         jobs = array_grow(jobs, count, &cap, sizeof *jobs);
         jobs[count++] = f->job;
     }
@@ -216,6 +226,7 @@ static void commit_block(struct service *s, const struct err *e)
     s->commit_blocked = true;
     s->thin_at = EFFECTS_LEAST;
     refuse_pending_submits(s);
+    s->stats.pending_changes = s->out.change_count;
     uv_timer_start(&s->retry, commit_on_retry, RETRY_MS, RETRY_MS);
 }
 

@@ -249,6 +249,7 @@ static void a_job_file_that_becomes_too_long_is_refused(void **state)
 
     assert_int_equal(fixture_tune(f, job, "log_every=7"), ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(last_reply(f)->err.msg, "at most 256 KiB are allowed"));
+    assert_int_equal(fixture_order(f, CORE_PRIORITY, job, 5, false), ERR_INVALID_ARGUMENT);
     assert_null(strstr(core_job(f->core, job)->job_file, "log_every"));
 }
 

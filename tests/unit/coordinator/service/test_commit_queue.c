@@ -223,12 +223,17 @@ static void what_waits_for_a_commit_stays_bounded(void **state)
 static void a_refused_job_is_cancelled_in_the_commit_that_adds_it(void **state)
 {
     struct call submit = {.service = &service, .kind = CALL_SUBMIT, .handle = CALL_SUBMITTED};
+    struct call again = {.service = &service, .kind = CALL_SUBMIT, .handle = CALL_WATCHING};
 
     (void)state;
     handles_put(&service.calls, CALL_SUBMITTED, &submit);
+    /* the client has sent it twice */
+    handles_put(&service.calls, CALL_WATCHING, &again);
     add_effect(&service.out, (struct core_effect){.kind = EFFECT_REPLY, .call = CALL_SUBMITTED, .job = 7});
+    add_effect(&service.out,
+               (struct core_effect){.kind = EFFECT_REPLY, .call = CALL_WATCHING, .job = 7, .existed = true});
     queue_block(ERR_UNAVAILABLE);
-    assert_int_equal(refused, 1);
+    assert_int_equal(refused, 2);
     commit_code = ERR_OK;
     commit_queue_try(&service);
     assert_int_equal(cancelled, 7);
