@@ -50,6 +50,8 @@ _REPORT_MAX = 16 << 10  # the supervisor refuses longer lines
 _last_step = 0
 _report_fd = None  # not looked for yet; -1: there is none
 _report_lock = threading.RLock()
+_report_lines = []  # of the thread that holds the lock; the first is on its way
+_reporting = False
 
 
 def _is_report_pipe(fd):
@@ -101,15 +103,31 @@ def report(step=None, **metrics):
     with _report_lock:
         if _report_fd is None:
             _report_fd = _find_report_fd()
-        if _report_fd < 0:
-            return
+        _report_lines.append(text)
+        _flush_reports()
+
+
+def _flush_reports():
+    """If a signal handler interrupts this, it only adds its line, which is written after the line that is on its way."""
+    global _report_fd, _reporting
+    while _report_lines and not _reporting:
+        _reporting = True
         try:
-            while text:
-                text = text[os.write(_report_fd, text):]
+            while _report_lines:
+                text = _report_lines[0]
+                while text and _report_fd >= 0:
+                    text = text[os.write(_report_fd, text):]
+                _report_lines.pop(0)
         except OSError as e:
+            _report_lines.clear()
             if e.errno not in (errno.EPIPE, errno.EBADF):
                 raise
             _report_fd = -1  # nobody reads any more
+        except BaseException:
+            _report_lines.clear()
+            raise
+        finally:
+            _reporting = False
 
 
 # ---- the supervisor
@@ -128,8 +146,11 @@ class _Control:
         self.closed = False
         self.state = {"commit": 0, "error": None, "stale": False, "stop": False, "allowed": 0, "stop_step": 0}
 
-    def send(self, request):
-        text = json.dumps(request).encode()
+    @staticmethod
+    def encode(request):
+        return json.dumps(request).encode()
+
+    def send(self, text):
         while not self.closed:
             try:
                 self.socket.send(text, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
@@ -152,7 +173,10 @@ class _Control:
                 if not text:
                     self.closed = True
                     break
-                self.state = json.loads(text)
+                state = json.loads(text)
+                # A signal handler may have read newer state meanwhile. Older supervisors do not number it.
+                if state.get("number", 0) >= self.state.get("number", 0):
+                    self.state = state
             return self.state
 
     def wait(self):
@@ -200,9 +224,11 @@ def _get_control():
 
 def _forget_control():
     """In a forked child, such as a worker of a DataLoader: the conversation belongs to the parent."""
-    global _control, _stopper, _report_lock
+    global _control, _stopper, _report_lock, _reporting
     _control = False
     _stopper = None
+    _reporting = False
+    _report_lines.clear()
     _report_lock = threading.RLock()
 
 
@@ -267,10 +293,13 @@ def commit(path, step=None):
     with control.commit_lock:
         control.commits += 1
         number = control.commits
-        control.send({"op": "commit", "id": number, "path": path, "step": step, "bytes": size})
+        text = control.encode({"op": "commit", "id": number, "path": path, "step": step, "bytes": size})
+        # If a signal handler has made another commit meanwhile, that is the newer one, and its result is returned here, too.
+        if control.commits == number:
+            control.send(text)
         while True:
             state = control.read()
-            if state["commit"] >= number:  # more, if a signal handler has made another commit meanwhile
+            if state["commit"] >= number:
                 break
             if control.closed:
                 raise CommitError("%s: the supervisor of this process has ended, or could not read the commit" % path)
@@ -296,7 +325,7 @@ class _Stopper:
         self.pace = 0.0     # seconds from one step to the next
         self.promise = 0
         self.first = 0      # the first promise: until then no answer is needed
-        control.send({"op": "heed"})
+        control.send(control.encode({"op": "heed"}))
 
     def step_of(self, step):
         if self.counts is None:
@@ -317,7 +346,7 @@ class _Stopper:
         """Promises to pass no step from the promise on without an answer."""
         ahead = int(_AHEAD_S / self.pace) if self.pace > 0 else 1
         self.promise = max(self.promise, min(step + min(max(ahead, 1), 10000), 2 ** 63 - 1))
-        self.control.send({"op": "promise", "step": self.promise})
+        self.control.send(self.control.encode({"op": "promise", "step": self.promise}))
 
     def ask(self, step):
         state = self.control.read()
@@ -399,8 +428,8 @@ def _step_aside():
     must not be hidden by it."""
     import importlib.machinery
     import importlib.util
-    here = os.path.dirname(os.path.abspath(__file__))
-    places = [os.path.abspath(place) for place in sys.path]
+    here = os.path.dirname(os.path.realpath(__file__))
+    places = [os.path.realpath(place) for place in sys.path]
     if here not in places:
         return
     behind = [place for place in places[places.index(here) + 1:] if place != here]  # it may be there twice

@@ -149,6 +149,7 @@ void worker_link_encode(const struct worker_link *w, const struct spawn_asks *as
     jout_bool(&o, "stop", w->stop);
     jout_int(&o, "allowed", w->answer.allowed);
     jout_int(&o, "stop_step", w->answer.stop_step);
+    jout_int(&o, "number", w->told + 1);
     jout_close(&o, '}');
 }
 
@@ -161,6 +162,7 @@ void worker_link_tell(struct worker_link *w, const struct spawn_asks *asks)
     worker_link_encode(w, asks, &text);
     if (send(w->fd, text.data, text.len, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) {
         w->due = false;
+        w->told++;
         return;
     }
     w->blocked = errno == EAGAIN || errno == EINTR || errno == ENOBUFS;

@@ -16,13 +16,14 @@
  *                         {"op": "heed"}                    the program calls should_stop, so a stop needs no signal
  *                         {"op": "promise", "step": 510}    the program does not go past step 510 without an answer
  *   supervisor → worker   {"commit": 1, "error": null, "stale": false, "stop": true, "allowed": 510,
- *                          "stop_step": 512}
+ *                          "stop_step": 512, "number": 3}
  *
  * The answer is the whole state, sent after each change:
  * - `commit`: the id of the last commit that was answered; `error` is null if the snapshot is committed. A commit that the
  *   supervisor refuses is answered too.
  * - `stop`: the job is to stop.
  * - `allowed`: the last promise that the coordinator knows. The program may continue up to this step.
+ * - `number`: of this message, from 1 on: a later one holds newer state.
  * - `stop_step`: all ranks stop at the first call whose step is >= stop_step; 0: not decided yet.
  *
  * The supervisor stores requests in the spawn's fact, and answers come with the coordinator's wish. So no request or
@@ -37,6 +38,7 @@ struct worker_link {
     int fd;       /* -1: closed */
     bool blocked; /* the worker's queue is full: wait until the socket is writable */
     bool due;     /* the current state has not been sent to the worker yet */
+    int64_t told; /* states that were sent */
     bool stop;
     int64_t id; /* the worker's own number of its last commit */
     struct spawn_answer answer;
