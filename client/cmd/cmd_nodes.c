@@ -95,9 +95,9 @@ const struct command cmd_drain = {
     .usage = "drain NODE [--reason TEXT]",
     .summary = "place nothing more on a node, and move its jobs away",
     .help =
-        "Train jobs write a snapshot and continue on other nodes; this does not count as a restart.\n"
-        "So do commands that call ddp.should_stop; other commands run to their end. `ddpctl nodes` shows\n"
-        "the node as drained when it is empty.",
+        "Train jobs write a snapshot and continue on other nodes, and so do commands that call\n"
+        "ddp.should_stop. This does not count as a restart. Other commands run to their end. `ddpctl nodes`\n"
+        "shows the node as drained when it is empty.",
     .options = node_table,
     .size = sizeof(struct node_options),
     .least = 1,
@@ -120,7 +120,7 @@ const struct command cmd_undrain = {
 const struct command cmd_forget = {
     .name = "forget",
     .usage = "forget NODE",
-    .summary = "remove a node that has left, or declare that a lost node's processes are dead",
+    .summary = "remove a node that has left, or declare its processes dead",
     .help =
         "When a node is lost, a command job that ran there waits until its processes are known to be dead:\n"
         "until its lease has run out, or until this command declares them dead. Use it only for a machine\n"
