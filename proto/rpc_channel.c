@@ -195,8 +195,7 @@ void rpc_channel_sleep(struct rpc_channel *channel, int64_t pause_ms)
 {
     const gpr_timespec until = rpc_deadline(pause_ms);
     channel_pause(channel, pause_ms);
-    for (int64_t left;
-         (left = rpc_deadline_left_ms(until)) > 0 && !atomic_load(&channel->cancelled);) /* it is connected */
+    for (int64_t left; (left = rpc_deadline_left_ms(until)) > 0 && !atomic_load(&channel->cancelled);)
         usleep((useconds_t)(left < PAUSE_SLICE_MS ? left : PAUSE_SLICE_MS) * 1000);
 }
 

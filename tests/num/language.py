@@ -132,7 +132,7 @@ def ranks_with_different_copies_do_not_train(directory):
     text = write_text(f"{directory}/node0")
     os.makedirs(f"{directory}/node1")
     for other, says in ((text[:-3000], "rank 1 (node1) has 17000 bytes, rank 0 (node0) has 20000"),
-                        (text.replace(text[0], "#"), "rank 1 (node1) and rank 0 (node0) both have 20000 bytes, but not the same ones")):
+                        (text.replace(text[0], "#"), "rank 1 (node1) and rank 0 (node0) both have 20000 bytes, but their contents differ")):
         with open(f"{directory}/node1/input.txt", "w") as f:
             f.write(other)
         with World(directory, job(), world=2, nodes=2, own_dirs=True) as w:

@@ -41,7 +41,7 @@ static enum err_code cuda_error_code(cudaError_t code)
     case cudaErrorStubLibrary:
         return ERR_UNAVAILABLE;
     /* cudaErrorSystemNotReady is not among them: the GPU is there, and its machine has just started (the fabric manager of
-     * NVSwitch). A job must neither end for good nor move to the CPU because of that. */
+     * NVSwitch). A job must not end for good at once, nor move to the CPU. */
     default:
         return ERR_INTERNAL;
     }

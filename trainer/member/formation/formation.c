@@ -321,7 +321,7 @@ static enum err_code compare_data(const struct formation *f, const struct rank_f
     if (other->bytes == right->bytes)
         return err_set(
             e, code,
-            "ranks read different data (%d of %d unlike rank %d): %.50s and %.50s both have %lld bytes, but not the same ones: "
+            "ranks read different data (%d of %d unlike rank %d): %.50s and %.50s both have %lld bytes, but their contents differ: "
             "copy the same files to all nodes",
             others, f->world_size, model, who.data, first.data, (long long)other->bytes);
     return err_set(

@@ -315,9 +315,9 @@ static const struct other_copy {
     {"abracadabraabracadabraabracadab",
      "(1 of 2 unlike rank 0): rank 1 has 31 bytes, rank 0 has 33: copy the same files to all nodes"},
     /* As many bytes and symbols, but with e in place of b, so c and d have other numbers. */
-    {"aeracadaeraaeracadaeraaeracadaera", "rank 1 and rank 0 both have 33 bytes, but not the same ones"},
+    {"aeracadaeraaeracadaeraaeracadaera", "rank 1 and rank 0 both have 33 bytes, but their contents differ"},
     /* More symbols: the parameters of the ranks differ in number. */
-    {"abracadabraabracadabraabracadabrx", "both have 33 bytes, but not the same ones"},
+    {"abracadabraabracadabraabracadabrx", "both have 33 bytes, but their contents differ"},
     {"abracadabraabracadabraabracadabra", NULL},
 };
 #define TEXT "abracadabraabracadabraabracadabra"
