@@ -23,7 +23,7 @@
  *   supervisor refuses is answered too.
  * - `stop`: the job is to stop.
  * - `allowed`: the last promise that the coordinator knows. The program may continue up to this step.
- * - `number`: of this message, from 1 on: a later one holds newer state.
+ * - `number`: 1 for the first message, then 2, and so on. The message with the highest number has the newest state.
  * - `stop_step`: all ranks stop at the first call whose step is >= stop_step; 0: not decided yet.
  *
  * The supervisor stores requests in the spawn's fact, and answers come with the coordinator's wish. So no request or

@@ -164,7 +164,7 @@ static void on_expiry_work_over(uv_work_t *work, int status)
         expiry_timer_free(t);
         return;
     }
-    /* Jobs that came meanwhile, or still have a process. What could not be removed has time. */
+    /* Soon again for jobs that came meanwhile or still have a process. What could not be removed waits for the next pass. */
     if (waiting && !uv_is_closing((uv_handle_t *)&t->timer))
         BUG_ON(uv_timer_start(&t->timer, on_expiry_timer, AGAIN_MS, EVERY_MS));
 }

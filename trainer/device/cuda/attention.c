@@ -19,9 +19,9 @@ enum { ROOMS = 32, CUDNN_MB = 2048, CUDNN_MOST_MB = 1 << 20 };
 struct attention {
     cudaStream_t stream;
     struct attention_cudnn *cudnn; /* NULL: not used */
-    bool
-        no_room; /* the GPU had no memory for the workspace of the shape that was reserved: cuDNN is not used again */
-    size_t refused; /* the smallest workspace of another shape for which it had none; 0: none was refused */
+    /* The GPU had no memory for the workspace of the shape that was reserved, so cuDNN is not used again. */
+    bool no_room;
+    size_t refused; /* the smallest workspace that another shape did not get; 0: all got theirs */
     const char *path;
     char library[512];
     struct device_attention_text reserved;
@@ -279,7 +279,8 @@ static bool by_cudnn(struct attention *a, const struct device_attention *h, bool
     bool recorded = is_recorded(a);
     if (!a->cudnn || a->no_room || attention_prepare_cudnn(a, h, backward, !recorded, &room, e))
         return false;
-    /* A smaller micro-batch can need more, because cuDNN may do it in one part. Others go on with cuDNN. */
+    /* A smaller micro-batch can need a larger workspace, because cuDNN may compute it in one part. If there is no memory for that, only
+     * this shape is computed without cuDNN. */
     if (room > a->room_bytes && (recorded || (a->refused && room >= a->refused)))
         return false;
     if (attention_grow_room(a, room, e)) {

@@ -201,8 +201,8 @@ void sync_start(struct sync *s);
 
 /* The array that carries them: device memory, config.count floats. The owner writes to its end before it
  * reports that end by sync_grads_ready, or before sync_before_step; when sync_voted is true, the end holds
- * the sum over ranks. That of the first float, the loss, is weighted as the array is. That of the votes is not, so a vote above 0
- * stays above 0. */
+ * the sum over ranks. The first float is the loss, whose sum is weighted as the array is. The sum of the votes has no weights, so a
+ * vote above 0 stays above 0. */
 float *sync_carrier(const struct sync *s);
 /* Whether the step that just ended brought the sums over ranks. */
 bool sync_voted(const struct sync *s);

@@ -95,13 +95,13 @@ static void an_environment_with_very_many_variables_is_refused(void **state)
     assert_int_equal(reply->err.code, ERR_INVALID_ARGUMENT);
     assert_string_equal(reply->err.msg,
                         "the environment has 2049 variables, and at most 2048 are allowed: export fewer");
-    /* also with those that it inherits */
+    /* variables that the job inherits count, too */
     char *one[] = {(char *)"B=", NULL};
     reply = submit_as(f, "ana", one, "c", FILE_A, former, false);
     assert_non_null(strstr(reply->err.msg, "2049 variables"));
 }
 
-/* Older records may have them, so they are no errors. */
+/* Jobs that were recorded earlier may have such keys, so they only cause a warning. */
 static void keys_without_an_effect_are_said(void **state)
 {
     struct core_fixture *f = *state;
