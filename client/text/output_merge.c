@@ -335,7 +335,16 @@ void output_merge_tick(struct output_merge *m, int64_t now_ms)
 static int64_t merge_count_lines(const char *data, size_t len)
 {
     int64_t lines = 0;
-    for (size_t i = 0; i < len; i++)
+    size_t i = 0;
+    /* Blocks of a fixed length, which compilers vectorize: a loop over single bytes took half of the time that
+     * ddpctl needs for output. */
+    for (; i + 64 <= len; i += 64) {
+        uint8_t block = 0;
+        for (size_t k = 0; k < 64; k++)
+            block += data[i + k] == '\n';
+        lines += block;
+    }
+    for (; i < len; i++)
         lines += data[i] == '\n';
     return lines;
 }
