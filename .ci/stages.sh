@@ -25,50 +25,70 @@ stage_begin() { # stage
 }
 stage_end() { stages+=("$stage $((SECONDS - stage_start)) $(($(cpu_seconds) - stage_cpu))"); }
 
-# A build is a process group of its own.
-making='' making_pid='' making_log='' # the stage that is being built
+# The builds that run in the background are one process group.
+making=()      # the stages that are being built, in order
+making_pid=''  # of the group
+making_dir=''  # logs, and a pipe with the exit status of each stage
 stop_making() {
-    [[ -z $making ]] || kill -- "-$making_pid" 2>/dev/null
-    rm -f "$making_log"
+    [[ -z $making_pid ]] || kill -- "-$making_pid" 2>/dev/null
+    [[ -z $making_dir ]] || rm -rf "$making_dir"
 }
 
-# Starts `make_stage` of scripts/test in the background.
-start_making() { # stage [niceness]
-    making=$1
-    making_log=$(mktemp)
+# Starts `make_stage` of scripts/test for these stages in the background, one after the other.
+start_making() { # niceness, or '' for the usual one; stages...
+    local niceness=$1
+    shift
+    making=("$@")
+    making_dir=$(mktemp -d)
+    mkfifo "$making_dir/ends"
     set -m
-    ({ [[ -z ${2-} ]] || renice -n "$2" -p "$BASHPID"; } && make_stage "$1") >"$making_log" 2>&1 </dev/null &
+    (
+        [[ -z $niceness ]] || renice -n "$niceness" -p "$BASHPID" >/dev/null
+        for stage; do
+            make_stage "$stage" >"$making_dir/$stage" 2>&1
+            echo "$?"
+        done >"$making_dir/ends"
+    ) </dev/null &
     making_pid=$!
     set +m
-    # Waits until renice has lowered the priority, which it says in the log. If `build` raised it first, it would stay low.
-    [[ -z ${2-} ]] || until [[ -s $making_log ]] || ! kill -0 "$making_pid" 2>/dev/null; do sleep 0.01; done
+    # Opening the pipe waits for the other side, so the priority is low by then. If `build` raised it first, it would stay low.
+    exec {making_ends}<"$making_dir/ends"
 }
 
-# Starts to build the first of these stages that was asked for, with the lowest priority: it uses the processor's time that tests
-# leave while they wait.
-build_next() { # stages...
-    local next
-    for next; do
-        if runs "$next"; then
-            start_making "$next" 19
-            return
-        fi
+# Starts to build those of these stages that were asked for, unless they are being built already. They have the lowest priority: they
+# use the processor's time that tests leave while they wait.
+build_ahead() { # stages...
+    local asked=() name
+    for name; do
+        ! runs "$name" || asked+=("$name")
     done
+    ((${#making[@]} || !${#asked[@]})) || start_making 19 "${asked[@]}"
+}
+
+# Waits for the first of the stages that are being built. Fails if its build failed or was killed.
+await_made() {
+    local code=1
+    renice -n "$(nice)" -g "$making_pid" >/dev/null 2>&1 # only a privileged user may do this
+    read -r code <&"$making_ends" || code=1
+    making=("${making[@]:1}")
+    if ((${#making[@]})); then
+        renice -n 19 -g "$making_pid" >/dev/null 2>&1
+    else
+        exec {making_ends}<&-
+        wait "$making_pid"
+        making_pid=''
+    fi
+    return "$code"
 }
 
 # Builds a stage, or waits until it is built. Prints output only on failure.
 build() { # stage
     local code=0
     say "build: $1"
-    if [[ $making == "$1" ]]; then
-        renice -n "$(nice)" -g "$making_pid" >/dev/null 2>&1 # only a privileged user may do this
-    else
-        start_making "$1"
-    fi
-    wait "$making_pid" || code=$?
-    ((code == 0)) || { tail -n 60 "$making_log"; note_failure "build $1"; }
-    rm -f "$making_log"
-    making=
+    ((${#making[@]})) || start_making '' "$1"
+    await_made || code=$?
+    ((code == 0)) || { tail -n 60 "$making_dir/$1"; note_failure "build $1"; }
+    ((${#making[@]})) || rm -rf "$making_dir"
     return $code
 }
 
