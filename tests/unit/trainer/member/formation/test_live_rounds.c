@@ -90,8 +90,13 @@ static bool is_timed(const struct strategy *s)
  * since what happens at a call follows from the last bits of its number. */
 static int stride_of(const struct strategy *s, int full)
 {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    const bool slow = true;
+#else
+    const bool slow = false;
+#endif
     const int stride = s->stride ? full * s->stride : full;
-    const int usual = getenv("DDP_TEST_DEVICE") ? 15 : 5;
+    const int usual = slow || getenv("DDP_TEST_DEVICE") ? 15 : 5;
     return getenv("DDP_TEST_ALL_CALLS") ? stride : usual * stride;
 }
 
