@@ -15,6 +15,7 @@ struct watched_series {
     char *name;
     int32_t rank;
     int64_t time_ms, step; /* of the newest point */
+    int64_t highest;       /* of all steps */
     bool seen;
 };
 
@@ -43,39 +44,40 @@ static struct watched_series *watched_find_series(struct web_watched_curves *c, 
     }
     c->series = array_grow(c->series, c->count, &c->cap, sizeof(*c->series));
     struct watched_series *s = &c->series[c->count++];
-    *s = (struct watched_series){.name = xstrdup(p->name), .rank = p->rank, .time_ms = -1, .step = -1};
+    *s = (struct watched_series){
+        .name = xstrdup(p->name), .rank = p->rank, .time_ms = -1, .step = -1, .highest = -1};
     return s;
 }
 
-/* Moves the points that were not sent yet to the front of `out`. A job that went back to a snapshot repeats steps, so the time
- * decides, and the step between points of one time. *lost: more were new than the limit that was asked for. *most: the largest
- * number of new points of a series. */
+/* Moves the points that were not sent yet to the front of `out`. A job that went back to a snapshot repeats steps at later times, and
+ * a rank that moved to a node whose clock is behind takes higher steps at earlier times: a point is new by either. *lost: more were
+ * new than the limit that was asked for. *most: the largest number of new points of a series. */
 static size_t watched_new_points(struct web_watched_curves *c, const Ddp__V1__GetMetricsReply *reply,
                                  size_t limit, Ddp__V1__MetricPoint **out, bool *lost, size_t *most)
 {
     size_t count = 0;
     for (size_t i = 0, end; i < reply->n_points; i = end) {
         struct watched_series *s = watched_find_series(c, reply->points[i]);
-        int64_t time_ms = s->time_ms, step = s->step;
+        const int64_t time_sent = s->time_ms, step_sent = s->step, highest_sent = s->highest;
         size_t fresh = 0;
         for (end = i; end < reply->n_points && reply->points[end]->rank == s->rank &&
                       strcmp(reply->points[end]->name, s->name) == 0;
              end++) {
             Ddp__V1__MetricPoint *p = reply->points[end];
-            if (p->time_ms < s->time_ms || (p->time_ms == s->time_ms && p->step <= s->step))
+            const bool later = p->time_ms > time_sent || (p->time_ms == time_sent && p->step > step_sent);
+            if (!later && p->step <= highest_sent)
                 continue;
             out[count++] = p;
             fresh++;
-            if (p->time_ms > time_ms || (p->time_ms == time_ms && p->step > step)) {
-                time_ms = p->time_ms;
-                step = p->step;
+            s->highest = p->step > s->highest ? p->step : s->highest;
+            if (p->time_ms > s->time_ms || (p->time_ms == s->time_ms && p->step > s->step)) {
+                s->time_ms = p->time_ms;
+                s->step = p->step;
             }
         }
         *lost = *lost || (s->seen && fresh >= limit);
         *most = !s->seen || fresh < *most ? *most : fresh;
         s->seen = true;
-        s->time_ms = time_ms;
-        s->step = step;
     }
     return count;
 }

@@ -95,7 +95,7 @@ function number(value) {
   const size = Math.abs(value);
   if (size === 0) return "0";
   if (size < 1e-4 || size >= 1e15) return value.toExponential(2).replace(/\.?0*e\+?/, "e");
-  for (const [unit, sign] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]])
+  for (const [unit, sign] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [9999.5, "k"]])
     if (size >= unit) return trim((value / (sign === "k" ? 1e3 : unit)).toPrecision(4)) + sign;
   return trim(size < 1 ? value.toPrecision(3) : value.toPrecision(4));
 }

@@ -62,14 +62,20 @@ function different_keys(tables) {
   return [...names].filter((name) => name !== "name" && new Set(tables.map((t) => t.get(name))).size > 1).map((name) => [name, tables.map((t) => t.get(name))]);
 }
 
+/* Fractions that are exact in binary only are shown with 12 digits, if the values still differ then. */
+function short_values(values) {
+  const short = values.map((text) => (/^-?\d+\.\d{12,}(e-?\d+)?$/.test(text) ? String(Number(Number(text).toPrecision(12))) : text));
+  return new Set(short).size < new Set(values).size ? values : short;
+}
+
 function draw_difference(jobs) {
   const best = (job) => job.progress && job.progress.has_best_val ? number(job.progress.best_val) : "";
   const results = [["state", (j) => state_badge(j.state)], ["step", (j) => (j.progress ? count(j.progress.step) : "")], ["loss", (j) => metric_of(j, "loss")], ["val_loss", (j) => metric_of(j, "val_loss")],
     ["best val_loss", best], ["took", (j) => (j.started_ms ? span((j.ended_ms || Date.now()) - j.started_ms) : "")], ["restarts", (j) => String(j.restarts_used)]];
   const known = jobs.every((job) => job.job_file), rows = known ? different_keys(jobs.map((job) => job_keys(job.job_file))) : []; // the list has no job files
   const around = known ? different_keys(jobs.map(environment_of)) : [];
-  const short = (text) => (text === undefined ? h("span.dim", "–") : plain(/^-?[\d.e-]{14,}$/.test(text) ? Number(Number(text).toPrecision(12)) : text));
-  const draw_row_of = ([name, values]) => h("tr", {key: name}, h("th", {scope: "row"}, h("code", plain(name))), values.map((v) => h("td", short(v))));
+  const cell = (text) => h("td", text === undefined ? h("span.dim", "–") : plain(text));
+  const draw_row_of = ([name, values]) => h("tr", {key: name}, h("th", {scope: "row"}, h("code", plain(name))), short_values(values).map(cell));
   return h("div.scroll", {key: "difference"}, h("table.difference", h("caption", "Results, and what differs in job file and environment"),
     h("thead", h("tr", h("th", {scope: "col"}, ""), jobs.map((job, i) => h("th", {scope: "col", key: job.job}, curve_sample({colour: i, dash: Math.floor(i / 7)}), " ", h("a", {href: "#/job/" + job.job + "/curves"}, "#" + job.job + " " + plain(job.name)))))),
     h("tbody", results.filter(([, value]) => jobs.some((job) => value(job) !== "")).map(([name, value]) =>

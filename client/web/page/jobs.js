@@ -2,25 +2,29 @@
 
 const ticked = new Set(); // jobs to compare
 
+/* For each place of a worker, GPU by GPU or slot by slot: the number of the job, 0 if that is unknown, or -1 if it is free or its GPU is
+ * sick. On drained and lost nodes nothing is free, so there the places of their jobs are counted. */
 function busy_units(node) {
-  const gpus = node.gpus.length > 0;
-  const total = gpus ? node.gpus.length : node.slots, free = gpus ? node.gpus_free : node.slots_free;
-  const squares = [];
+  const gpus = node.gpus.length, per = node.slots_per_gpu || 1, owners = [];
+  const well = [...Array(gpus ? gpus * per : node.slots).keys()].map((i) => !gpus || node.gpus[Math.floor(i / per)].healthy);
   for (const number_of of node.jobs) {
     const job = model.jobs.get(number_of);
     const here = job && job.ranks.length ? job.ranks.filter((r) => r.node === node.name && r.state !== "exited").length
       : job && job.nodes.length ? Math.round(job.world_size / job.nodes.length) : 1;
-    for (let i = 0; i < here && squares.length < total - free; i++) squares.push(number_of);
+    for (let i = 0; i < here; i++) owners.push(number_of);
   }
-  while (squares.length < total - free) squares.push(node.jobs.at(-1) || 0);
-  while (squares.length < total) squares.push(-1);
-  return squares;
+  if (/alive|suspect/.test(node.state)) {
+    const busy = well.filter(Boolean).length - (gpus ? node.gpus_free : node.slots_free);
+    while (owners.length < busy) owners.push(node.jobs.at(-1) || 0);
+    owners.splice(Math.max(0, busy));
+  }
+  return well.map((fine) => (fine ? owners.shift() ?? -1 : -1));
 }
 
 function draw_square(node, job, i) {
-  const gpu = node.gpus[i], sick = gpu && !gpu.healthy;
+  const at = node.gpus.length ? Math.floor(i / (node.slots_per_gpu || 1)) : i, gpu = node.gpus[at], sick = gpu && !gpu.healthy;
   const load = gpu ? gpu.utilisation : node.load;
-  const unit = (gpu ? "GPU " : "slot ") + i;
+  const unit = (gpu ? "GPU " : "slot ") + at;
   const title = unit + (sick ? ": sick: " + plain(gpu.problem) : job > 0 ? ": job " + job + ", load " + Math.round(load * 100) + " %" : job === 0 ? ": busy" : ": free");
   return h("span", {class: "square " + (sick ? "sick" : job > 0 ? "k" + (job % 7) : job === 0 ? "busy" : "free"), title,
     css: {"--load": sick || job < 0 ? "0" : Math.round(15 + 85 * Math.min(1, load || 0)) + "%"}}, sick ? "×" : job > 0 ? String(job % 1000) : "");
@@ -30,7 +34,7 @@ function draw_nodes() {
   const nodes = [...model.nodes.values()].sort((a, b) => a.name.localeCompare(b.name, "en", {numeric: true}));
   return h("ul", {key: "nodes"}, nodes.map((node) => {
     const fine = node.state === "alive", squares = busy_units(node);
-    const busy = squares.filter((s) => s >= 0).length, unit = node.gpus.length ? "GPUs" : "slots";
+    const busy = squares.filter((s) => s >= 0).length, unit = !node.gpus.length ? "slots" : node.slots_per_gpu > 1 ? "places on GPUs" : "GPUs";
     return h("li", {key: node.name, class: fine ? "node" : "node off", title: plain([node.address, "load " + Math.round(node.load * 100) + " %",
       node.memory_free ? bytes(node.memory_free) + " of " + bytes(node.memory_bytes) + " memory free" : "", node.note].filter(Boolean).join(", "))},
       h("span.name", plain(node.name)), fine ? null : h("span.state", node.state, node.note ? ": " + plain(node.note) : ""),

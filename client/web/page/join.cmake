@@ -5,7 +5,8 @@ file(READ ${here}/page.html page)
 file(READ ${here}/page.css style)
 file(READ ${here}/uplot/uplot.iife.min.js uplot_script)
 file(STRINGS ${here}/uplot/LICENSE copyright REGEX "^Copyright")
-# To make the page small, this leaves out indentation, comments and spaces around operators outside of strings, and gives the functions and
+# To make the page small, this leaves out indentation, comments, spaces around operators outside of strings and parentheses around the
+# parameter of a short function, and gives the functions and
 # constants of the scripts whose names hold an underscore a short one. So these names must not be names of properties, and a
 # regular expression in a script writes \x22 for a quotation mark, and \x20 for a space beside a bracket, a star, a percent sign or a
 # hyphen. Browsers show the short names in error messages.
@@ -60,6 +61,7 @@ shorten(script)
 shorten_names(script)
 string(REGEX REPLACE "[ \n]*(\"([^\"\\\n]|\\\\[^\n])*\"|[][{(),;=?:&|<>!+*%-]+)[ \n]*" "\\1" script "${script}")
 string(REGEX REPLACE ";?}[ \n]*" "}" script "${script}")
+string(REGEX REPLACE "([^a-z])\\(([A-Za-z_$0-9]+)\\)=>" "\\1\\2=>" script "${script}")
 string(REGEX REPLACE "const([ {]|\\[)" "let\\1" script "${script}")
 string(REPLACE "@STYLE@" "${style}" page "${page}")
 string(REPLACE "@SCRIPT@" "/* uPlot: MIT License, ${copyright} */\n${uplot_script}\n(() => {\n\"use strict\";\n${script}})();\n" page "${page}")

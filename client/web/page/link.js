@@ -48,6 +48,17 @@ function link_state(state, why) {
   draw_soon();
 }
 
+/* A frame that cannot be taken is left out, because it would come again at each connection, before all others. */
+function take_event(event, take) {
+  if (!event.data) return;
+  try {
+    take(event.event, JSON.parse(event.data), event.id);
+  } catch (error) {
+    console.error(error);
+  }
+  if (event.id) link.last = event.id;
+}
+
 /* Reads server-sent events until the stream ends. EventSource cannot send the key. */
 async function read_stream(reply, take) {
   const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -60,15 +71,12 @@ async function read_stream(reply, take) {
     for (const raw of lines) {
       const line = raw.endsWith("\r") ? raw.slice(0, -1) : raw;
       if (!line) {
-        if (event.data) {
-          take(event.event, JSON.parse(event.data), event.id);
-          if (event.id) link.last = event.id;
-        }
+        take_event(event, take);
         event = {event: "", data: "", id: ""};
         continue;
       }
-      const field = /^(event|data|id):\x20?(.*)/.exec(line); // a line of another form is a comment
-      if (field) event[field[1]] += field[2];
+      const colon = line.indexOf(":"), field = line.slice(0, colon);
+      if (Object.hasOwn(event, field)) event[field] += line.slice(colon + (line[colon + 1] === " " ? 2 : 1)); // others are comments
     }
   }
 }

@@ -111,6 +111,7 @@ const acts = {
   unzoom: () => go({from: "", to: ""}),
   event: (e) => go({tab: "events", event: e.dataset.event}),
   compare: () => go({page: "compare", jobs: [...ticked].sort((a, b) => a - b)}),
+  logs: ask_logs,
   untick: () => ticked.clear(),
   "all-ended": () => (all_ended = true),
   logout: () => log_by("out"),

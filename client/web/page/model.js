@@ -1,7 +1,7 @@
 /* What the page knows of the cluster. The server sends whole objects, and the newest one replaces the older one. */
 
 // live: lines of frames that the last answer lacks; newest: what that answer has last of each file.
-const NO_LOGS = {job: 0, path: "", lines: [], live: [], newest: new Map(), notes: [], error: "", complete: false};
+const NO_LOGS = {job: 0, path: "", lines: [], live: [], newest: new Map(), notes: [], error: "", complete: null};
 
 const model = {
   jobs: new Map(), // by number: JobStatus. Those that are watched have their ranks
@@ -92,12 +92,12 @@ const takers = {
   gone: (data) => (data.node ? model.nodes.delete(data.node) : watched_jobs().includes(data.job) || model.jobs.delete(data.job)), // the view keeps its jobs
   point: (data, id) => {
     const follows = frame_follows("point" + data.job, data, id);
-    add_points(data.job, data.points, data.captured || []);
+    add_points(data.job, data.points, data.captured || [], false);
     if (!follows) ask_metrics(data.job);
   },
   usage: (data, id) => {
     const follows = frame_follows("usage" + data.job, data, id);
-    add_points(data.job, data.points, data.captured || []);
+    add_points(data.job, data.points, data.captured || [], true);
     if (!follows) ask_usage(data.job);
   },
   event: (data, id) => {
@@ -112,6 +112,7 @@ const takers = {
     const lines = lines_after(model.logs.newest, data.lines.filter((line) => view.rank === "" || line.rank === Number(view.rank)));
     model.logs.lines = model.logs.lines.concat(lines).slice(-2000);
     model.logs.live = model.logs.live.concat(lines).slice(-2000);
+    model.logs.notes = model.logs.notes.concat(data.notes);
     if (!follows) ask_logs_soon();
   },
   reset: () => {
@@ -193,9 +194,9 @@ function ask_logs() {
   const path = "jobs/" + view.job + "/logs?" + query;
   const put = (change) => model.logs.path === path && Object.assign(model.logs, change);
   if (model.logs.path !== path) model.logs = {...NO_LOGS, job: view.job, path};
-  ask(path, ({lines, notes}) => {
+  ask(path, ({lines, notes, complete}) => {
     const newest = newest_of(lines), live = model.logs.path === path && !view.grep ? lines_after(newest, model.logs.live) : [];
-    put({lines: lines.concat(live).slice(-2000), live, newest, notes, error: "", complete: true});
+    put({lines: lines.concat(live).slice(-2000), live, newest, notes, error: "", complete});
   }, (error) => put({error: error.message, lines: [], live: [], newest: new Map()}));
 }
 const ask_logs_soon = once_a(2000, ask_logs);

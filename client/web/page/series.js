@@ -1,6 +1,6 @@
 /* Curves: values of a metric of a rank over steps and time, in the order in which they were measured. */
 
-const store = new Map(); // by job: Map of "name rank" to {job, name, rank, usage, step, time, value, shapes}
+const store = new Map(); // by job: Map of "name rank" to {job, name, rank, usage, highest, step, time, value, shapes}
 
 const PER_RANK = /^(ms_per_step|wait_ms|memory_bytes|exposed|balance_|(gpu|sys)\.)/;
 const HIDDEN = /^(steps|epoch|parameters|.*_bytes|bytes|digest_.*|round|sync_.*|tokens|samples)$/;
@@ -9,10 +9,11 @@ const ORDER = ["loss", "val_loss", "bits_per_char", "bits_per_byte", "val_acc", 
   "ms_per_step", "wait_ms", "exposed", "memory_bytes"];
 const TOGETHER = {val_loss: "loss", wait_ms: "ms_per_step"}; // drawn in the chart of the other one
 
-function series_of(job, name, rank) {
+/* usage: a node has measured it, and the program has not reported it. */
+function series_of(job, name, rank, usage) {
   if (!store.has(job)) store.set(job, new Map());
   const all = store.get(job), key = name + " " + rank;
-  if (!all.has(key)) all.set(key, {job, name, rank, usage: /^(sys|gpu)\./.test(name), captured: false, step: [], time: [], value: [], shapes: new Map()});
+  if (!all.has(key)) all.set(key, {job, name, rank, usage, captured: false, highest: -1, step: [], time: [], value: [], shapes: new Map()});
   return all.get(key);
 }
 
@@ -21,9 +22,8 @@ function put_series(job, list, usage) {
   const live = store.get(job);
   store.set(job, new Map([...(live || [])].filter(([, s]) => s.usage !== usage)));
   for (const {name, rank, step, time_ms, value, captured} of list) {
-    const s = series_of(job, name, rank);
+    const s = series_of(job, name, rank, usage);
     s.captured = !!captured;
-    if (s.usage !== usage) continue; // an older coordinator does not know usage, and sends the job's own metrics
     const order = [...time_ms.keys()].sort((a, b) => time_ms[a] - time_ms[b] || step[a] - step[b]);
     for (const i of order) push_point(s, step[i], time_ms[i], value[i] ?? NaN);
     // Points that came after the server had read these.
@@ -39,16 +39,20 @@ function push_point(s, step, time, value) {
   s.step.push(step);
   s.time.push(time);
   s.value.push(value);
+  s.highest = Math.max(s.highest, step);
   s.shapes.clear();
 }
 
-function add_points(job, points, captured) {
+/* A job that goes back to a snapshot repeats steps at later times. A rank that moves to a node whose clock is behind goes on with later
+ * steps at earlier times. */
+function add_points(job, points, captured, usage) {
   let large = null;
   for (const point of points) {
-    const s = series_of(job, point.name, point.rank), end = s.time.length - 1;
+    const s = series_of(job, point.name, point.rank, usage), end = s.time.length - 1;
     s.captured = point.rank === 0 && captured.includes(point.name);
-    if (end >= 0 && (point.time_ms < s.time[end] || (point.time_ms === s.time[end] && point.step <= s.step[end]))) continue;
-    push_point(s, point.step, point.time_ms, point.value ?? NaN);
+    const older = end >= 0 && (point.time_ms < s.time[end] || (point.time_ms === s.time[end] && point.step <= s.step[end]));
+    if (older && point.step <= s.highest) continue;
+    push_point(s, point.step, Math.max(point.time_ms, end >= 0 ? s.time[end] : 0), point.value ?? NaN);
     if (s.step.length > 6000) large = s;
   }
   if (large) (large.usage ? ask_usage : ask_metrics)(job); // the server thins them

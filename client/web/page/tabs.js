@@ -84,8 +84,9 @@ function draw_logs(job) {
     h("label", "rank ", h("select", {"data-set": "rank", value: view.rank}, h("option", {value: ""}, "all"), ranks.map((r) => h("option", {value: String(r)}, r)))),
     h("label", "grep ", h("input", {type: "search", value: view.grep, "data-set": "grep", placeholder: "regular expression", spellcheck: "false"})),
     h("label", h("input", {type: "checkbox", checked: follows_log, "data-follow": "1"}), " follow"),
-    h("span.state", logs.complete && logs.job === job.job ? count(logs.lines.length) + (logs.lines.length === 1 ? " line" : " lines") : "")),
+    h("span.state", logs.complete !== null && logs.job === job.job ? count(logs.lines.length) + (logs.lines.length === 1 ? " line" : " lines") : "")),
   logs.error ? h("p.error", {key: "error"}, plain(logs.error)) : null,
+  logs.complete === false ? h("p.note", {key: "missing"}, "Output is missing. ", button("logs", "Ask again")) : null,
   logs.notes.map((note, i) => h("p.note", {key: "note" + i}, plain(note))),
   h("div.log", {key: "log", id: "log", tabindex: "0", role: "log", "aria-live": "off", "aria-label": "Output"}, logs.job !== job.job ? null
     : logs.lines.length ? logs.lines.map((line) => h("div", {class: line.stderr ? "line err" : "line"},
