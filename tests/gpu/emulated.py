@@ -368,8 +368,8 @@ def ranks_measure_their_devices(directory):
         assert 0 < lines[1][name] <= lines[1][name + "_best"] < lines[0][name + "_best"], (name, lines)
 
 
-sweep("emulated", (losses_match_the_cpu, the_same_bits_in_any_order, killed_and_resumed, snapshots_are_copied_beside_computing, chosen_algorithms_are_kept,
-                   layers_are_computed_again, from_one_device_to_the_other,
+sweep("emulated", (losses_match_the_cpu, the_same_bits_in_any_order, killed_and_resumed, chosen_algorithms_are_kept, layers_are_computed_again,
                    several_ranks_like_one, state_crosses_nccl, nccl_chooses_the_order, one_rank_needs_no_nccl, the_kernels_of_attention_are_named,
                    memory_that_is_not_there, a_fault_of_the_device, one_rank_skips_a_kernel,
-                   collectives_that_do_not_end, ranks_measure_their_devices))
+                   collectives_that_do_not_end, ranks_measure_their_devices),
+      (snapshots_are_copied_beside_computing, from_one_device_to_the_other))

@@ -13,6 +13,7 @@ set_target_properties(ddp_cuda_emulated PROPERTIES OUTPUT_NAME ddp_cuda LINK_DEP
                       LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/ddp_emulated)
 
 ddp_script_test(gpu_emulated SCRIPT emulated.py TIMEOUT 300 LABELS gpu-emulated)
+ddp_script_test(gpu_emulated_long SCRIPT emulated.py ARGS --long TIMEOUT 300 LABELS gpu-emulated long)
 ddp_script_test(gpu_emulated_shard SCRIPT emulated_shard.py ARGS parts_have_the_bits_of_the_whole killed_and_resumed TIMEOUT 120
                 LABELS gpu-emulated)
 ddp_script_test(gpu_emulated_shard_many SCRIPT emulated_shard.py

@@ -455,12 +455,13 @@ train:
     return f"best at step {best}"
 
 
-sweep("resume", [the_best_is_kept, a_sum_that_overflows_has_a_cause, killed_rank_ends_with_the_same_bits, muon_resumes_to_the_same_bits,
-                 equal_runs_write_equal_files, snapshots_of_earlier_versions_resume,
-                 another_optimizer_is_refused, another_strategy_continues, a_complete_run_has_no_choice, averaging_resumes_in_mid_round, resumes_at_another_world_size,
+sweep("resume", [the_best_is_kept, a_sum_that_overflows_has_a_cause, killed_rank_ends_with_the_same_bits,
+                 snapshots_of_earlier_versions_resume,
+                 another_optimizer_is_refused, a_complete_run_has_no_choice, averaging_resumes_in_mid_round, resumes_at_another_world_size,
                  diloco_resumes_in_mid_round, diloco_of_one_resumes_in_mid_round,
                  averaging_resumes_at_another_world_size, each_node_keeps_its_own_copy, another_clusters_job_of_the_same_number,
                  shared_directory_is_written_once, keeps_the_newest_and_says_they_count,
                  stale_generation_commits_nothing, survivors_wait_for_the_verdict,
                  asked_to_stop, sigterm_to_one_stops_all_with_a_snapshot,
-                 nan_names_step_and_rank, the_last_step_may_ruin_it_all, damaged_snapshot_is_not_offered, another_model_names_the_tensor])
+                 nan_names_step_and_rank, the_last_step_may_ruin_it_all, damaged_snapshot_is_not_offered, another_model_names_the_tensor],
+      [muon_resumes_to_the_same_bits, equal_runs_write_equal_files, another_strategy_continues])

@@ -217,6 +217,7 @@ def a_stop_and_a_standalone_run(directory):
     same_state(f"{directory}/stop/out", f"{directory}/plain/out")
 
 
-sweep("shard", [matrices_travel_as_bf16, parameters_come_in_pieces, matrices_of_muon_stay_whole, muon_killed_and_resumed, muon_whole_to_divided_and_back,
+sweep("shard", [matrices_travel_as_bf16, matrices_of_muon_stay_whole, muon_killed_and_resumed, muon_whole_to_divided_and_back,
                 a_divided_run_is_that_of_whole_optimizers, memory_and_bytes_are_as_computed, killed_and_resumed,
-                whole_to_divided_and_back, the_same_bits_in_every_world, portions_of_a_step_may_differ, a_stop_and_a_standalone_run])
+                whole_to_divided_and_back, the_same_bits_in_every_world, portions_of_a_step_may_differ, a_stop_and_a_standalone_run],
+      [parameters_come_in_pieces])

@@ -378,13 +378,14 @@ def difference(a, b):
     return worst / scale
 
 
-def sweep(title, checks):
-    """Runs the functions, prints a line for each, and exits with 1 if any failed."""
+def sweep(title, checks, long=()):
+    """Runs functions, prints a line for each, and exits with 1 if any failed: `checks`, with --long those of `long`, or those that the
+    arguments name."""
     failed = 0
     wanted = sys.argv[1:]
-    for check in checks:
-        if wanted and check.__name__ not in wanted:
-            continue
+    chosen = long if wanted == ["--long"] else [c for c in (*checks, *long) if c.__name__ in wanted] if wanted else checks
+    assert chosen, f"no such check: {wanted}"
+    for check in chosen:
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="ddp-num-") as directory:
             try:
