@@ -219,10 +219,9 @@ enum err_code tcpstore_converse(struct tcpstore_conversation *c, struct tcpstore
     size_t done = 0, used = 1;
 
     c->held = false;
-    while (!code && used && c->in.len > done && c->in.len - done >= c->want &&
+    while (!code && used && c->in.len > done && c->in.len - done >= c->parser.want &&
            c->out.len < TCPSTORE_OUT_PAUSE) {
-        code =
-            tcpstore_request_parse(&c->dialect, c->in.data + done, c->in.len - done, &r, &used, &c->want, e);
+        code = tcpstore_request_parse(&c->parser, c->in.data + done, c->in.len - done, &r, &used, e);
         if (code || !used)
             continue;
         /* A client of the plain dialect gives up waiting without a word. Its next request shows that it has, and a
@@ -233,7 +232,7 @@ enum err_code tcpstore_converse(struct tcpstore_conversation *c, struct tcpstore
             break;
         code = request_obey(c, t, &r, e);
         done += used;
-        c->want = 1;
+        c->parser.want = 1;
     }
     buf_consume(&c->in, done);
     if (!c->in.len && c->in.cap > IN_KEEP)

@@ -8,10 +8,9 @@
  * bytes to send. Zeroed it is a new connection. */
 struct tcpstore_conversation {
     struct tcpstore_waiter waiter; /* first: the table's callback finds the conversation by it */
-    enum tcpstore_dialect dialect;
+    struct tcpstore_parser parser; /* of `in` */
     struct buf in, out;
-    size_t want; /* bytes that `in` needs before a request may be whole */
-    bool held;   /* the first request in `in` waits: its large reply was above `room` */
+    bool held; /* the first request in `in` waits: its large reply was above `room` */
 };
 
 /* Replies wait in `out` up to about this many bytes; further requests are read when they have been sent. */

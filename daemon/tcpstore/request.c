@@ -10,6 +10,14 @@ struct request_cursor {
     size_t left, taken, want;
 };
 
+static void cursor_skip(struct request_cursor *c, size_t size)
+{
+    BUG_ON(size > c->left);
+    c->at += size;
+    c->left -= size;
+    c->taken += size;
+}
+
 /* False: the bytes have not come yet. */
 static bool cursor_take(struct request_cursor *c, void *out, size_t size)
 {
@@ -17,9 +25,7 @@ static bool cursor_take(struct request_cursor *c, void *out, size_t size)
     if (c->left < size)
         return false;
     memcpy(out, c->at, size);
-    c->at += size;
-    c->left -= size;
-    c->taken += size;
+    cursor_skip(c, size);
     return true;
 }
 
@@ -45,9 +51,7 @@ static enum err_code request_take_piece(struct request_cursor *c, const char *wh
     if (c->left < size)
         return ERR_UNAVAILABLE;
     *out = (struct tcpstore_piece){c->at, size};
-    c->at += size;
-    c->left -= size;
-    c->taken += size;
+    cursor_skip(c, size);
     return ERR_OK;
 }
 
@@ -61,13 +65,13 @@ static enum err_code value_take(struct request_cursor *c, struct tcpstore_piece 
     return request_take_piece(c, "a value", TCPSTORE_VALUE_MAX, out, e);
 }
 
-/* Checks a list of keys, or of pairs of a key and a value. */
-static enum err_code list_take(struct request_cursor *c, bool pairs, struct tcpstore_request *r,
-                               struct err *e)
+/* Checks a list of keys, or of pairs of a key and a value, from where the last call has stopped. */
+static enum err_code list_take(struct request_cursor *c, bool pairs, struct tcpstore_parser *p,
+                               struct tcpstore_request *r, struct err *e)
 {
     struct tcpstore_piece ignored;
-    enum err_code code = ERR_OK;
     const uint8_t *begin;
+    enum err_code code;
 
     if (!cursor_take(c, &r->count, sizeof(r->count)))
         return ERR_UNAVAILABLE;
@@ -75,13 +79,19 @@ static enum err_code list_take(struct request_cursor *c, bool pairs, struct tcps
         return err_set(e, ERR_INVALID_ARGUMENT, "expected at most %d keys, got %llu", TCPSTORE_KEYS_MAX,
                        (unsigned long long)r->count);
     begin = c->at;
-    for (uint64_t i = 0; i < r->count && !code; i++) {
+    if (p->list_count)
+        cursor_skip(c, p->list_end - c->taken);
+    while (p->list_count < r->count) {
         code = key_take(c, &ignored, e);
         if (!code && pairs)
             code = value_take(c, &ignored, e);
+        if (code)
+            return code;
+        p->list_count++;
+        p->list_end = c->taken;
     }
     r->list = (struct tcpstore_piece){begin, (size_t)(c->at - begin)};
-    return code;
+    return ERR_OK;
 }
 
 struct tcpstore_piece tcpstore_list_take(struct tcpstore_piece *list)
@@ -107,7 +117,8 @@ static enum err_code number_take(struct request_cursor *c, size_t size, int64_t 
     return ERR_OK;
 }
 
-static enum err_code arguments_take(struct request_cursor *c, struct tcpstore_request *r, struct err *e)
+static enum err_code arguments_take(struct request_cursor *c, struct tcpstore_parser *p,
+                                    struct tcpstore_request *r, struct err *e)
 {
     enum err_code code;
 
@@ -122,9 +133,9 @@ static enum err_code arguments_take(struct request_cursor *c, struct tcpstore_re
     case TCPSTORE_CHECK:
     case TCPSTORE_WAIT:
     case TCPSTORE_MULTI_GET:
-        return list_take(c, false, r, e);
+        return list_take(c, false, p, r, e);
     case TCPSTORE_MULTI_SET:
-        return list_take(c, true, r, e);
+        return list_take(c, true, p, r, e);
     default:
         break;
     }
@@ -181,11 +192,11 @@ static enum err_code dialect_find(struct request_cursor *c, enum tcpstore_dialec
     return ERR_OK;
 }
 
-enum err_code tcpstore_request_parse(enum tcpstore_dialect *dialect, const void *bytes, size_t size,
-                                     struct tcpstore_request *out, size_t *used, size_t *want, struct err *e)
+enum err_code tcpstore_request_parse(struct tcpstore_parser *p, const void *bytes, size_t size,
+                                     struct tcpstore_request *out, size_t *used, struct err *e)
 {
     struct request_cursor c = {.at = bytes, .left = size, .want = 1};
-    enum tcpstore_dialect kind = *dialect;
+    enum tcpstore_dialect kind = p->dialect;
     enum err_code code = ERR_OK;
     uint8_t byte = 0;
 
@@ -200,14 +211,15 @@ enum err_code tcpstore_request_parse(enum tcpstore_dialect *dialect, const void 
             return err_set(e, ERR_INVALID_ARGUMENT, "not a request of PyTorch's TCPStore (first byte %u)",
                            byte);
         else
-            code = arguments_take(&c, out, e);
+            code = arguments_take(&c, p, out, e);
     }
-    *want = c.want;
+    p->want = c.want;
     if (code == ERR_UNAVAILABLE)
         return ERR_OK;
     if (code)
         return code;
-    *dialect = kind;
+    p->dialect = kind;
+    p->list_count = p->list_end = 0;
     *used = c.taken;
     return ERR_OK;
 }

@@ -240,7 +240,7 @@ static void client_obey(struct client *c)
         client_hold(c);
     else
         client_unhold(c);
-    if (!c->spoken && c->talk.dialect != TCPSTORE_UNKNOWN) {
+    if (!c->spoken && c->talk.parser.dialect != TCPSTORE_UNKNOWN) {
         clients_remove(&c->server->silent, c);
         c->spoken = true;
         clients_add(&c->server->spoken, c);
@@ -345,7 +345,7 @@ static void client_settle(struct client *c)
     client_send(c);
     do { /* ends: each turn takes requests out of `in` */
         before = c->talk.in.len;
-        if (!c->talk.out.len && before >= c->talk.want)
+        if (!c->talk.out.len && before >= c->talk.parser.want)
             client_obey(c);
         client_count_traffic(c);
         server_limit_traffic(c->server); /* before the next reply is built */

@@ -93,7 +93,7 @@ static void an_old_client_is_served(void **state)
     hear_number(&c, 1);
     say_keys(&c, t, 4, TEXTS("/n", "/k"));
     hear_bytes(&c, "\1", 1);
-    assert_int_equal(c.dialect, TCPSTORE_PLAIN);
+    assert_int_equal(c.parser.dialect, TCPSTORE_PLAIN);
     tcpstore_conversation_release(&c, t);
     tcpstore_table_free(t);
 }
@@ -145,7 +145,8 @@ static void say_barrier(struct tcpstore_conversation *c, struct tcpstore_table *
 static void a_barrier_counts_its_callers(void **state)
 {
     struct tcpstore_table *t = table_make();
-    struct tcpstore_conversation a = {.dialect = TCPSTORE_VALIDATED}, b = {.dialect = TCPSTORE_VALIDATED};
+    struct tcpstore_conversation a = {.parser.dialect = TCPSTORE_VALIDATED},
+                                 b = {.parser.dialect = TCPSTORE_VALIDATED};
 
     (void)state;
     say_barrier(&a, t, "/bk", 2);
@@ -187,7 +188,7 @@ static void clients_of_both_dialects_share_the_store(void **state)
 static void a_wait_that_was_given_up_is_not_answered(void **state)
 {
     struct tcpstore_table *t = table_make();
-    struct tcpstore_conversation old = {0}, fresh = {.dialect = TCPSTORE_VALIDATED};
+    struct tcpstore_conversation old = {0}, fresh = {.parser.dialect = TCPSTORE_VALIDATED};
 
     (void)state;
     say_keys(&fresh, t, 6, TEXTS("x"));
@@ -259,7 +260,7 @@ static void answers_wait_in_bounds(void **state)
 static void a_short_request_cannot_ask_for_a_huge_answer(void **state)
 {
     struct tcpstore_table *t = table_make();
-    struct tcpstore_conversation c = {.dialect = TCPSTORE_VALIDATED};
+    struct tcpstore_conversation c = {.parser.dialect = TCPSTORE_VALIDATED};
     CLEANUP(free_text) char *value = xcalloc(1, 500001);
     struct err e;
 
@@ -280,7 +281,7 @@ static void a_short_request_cannot_ask_for_a_huge_answer(void **state)
 static void large_replies_wait_for_room(void **state)
 {
     struct tcpstore_table *t = table_make();
-    struct tcpstore_conversation c = {.dialect = TCPSTORE_VALIDATED};
+    struct tcpstore_conversation c = {.parser.dialect = TCPSTORE_VALIDATED};
     CLEANUP(free_text) char *value = xcalloc(1, 100001);
     struct err e;
 
