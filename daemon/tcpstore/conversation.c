@@ -227,6 +227,7 @@ enum err_code tcpstore_converse(struct tcpstore_conversation *c, struct tcpstore
         /* A client of the plain dialect gives up waiting without a word. Its next request shows that it has, and a
          * late answer to the wait would be taken for the answer to that request. */
         tcpstore_unwait(t, &c->waiter);
+        c->asked |= r.command != TCPSTORE_VALIDATE && r.command != TCPSTORE_PING;
         c->held = reply_must_wait(t, &r, room);
         if (c->held)
             break;

@@ -10,7 +10,8 @@ struct tcpstore_conversation {
     struct tcpstore_waiter waiter; /* first: the table's callback finds the conversation by it */
     struct tcpstore_parser parser; /* of `in` */
     struct buf in, out;
-    bool held; /* the first request in `in` waits: its large reply was above `room` */
+    bool asked; /* a request has come that is not VALIDATE or PING, with which PyTorch's clients greet */
+    bool held;  /* the first request in `in` waits: its large reply was above `room` */
 };
 
 /* Replies wait in `out` up to about this many bytes; further requests are read when they have been sent. */

@@ -36,7 +36,7 @@ struct client {
     int64_t
         busy_since; /* since when fewer than MOVED of its unfinished bytes have moved; 0: there are none */
     size_t moved;   /* bytes since then */
-    bool spoken;    /* it has sent a whole request */
+    bool spoken;    /* it has asked for something, and not only greeted: it is in the list of these */
     bool
         held; /* its request waits for room for the reply, in the server's list of these; nothing is unsent */
     bool dirty; /* in the list of clients to settle */
@@ -240,7 +240,7 @@ static void client_obey(struct client *c)
         client_hold(c);
     else
         client_unhold(c);
-    if (!c->spoken && c->talk.parser.dialect != TCPSTORE_UNKNOWN) {
+    if (!c->spoken && c->talk.asked) {
         clients_remove(&c->server->silent, c);
         c->spoken = true;
         clients_add(&c->server->spoken, c);
@@ -490,8 +490,8 @@ static void server_release(struct tcpstore_server *s)
     close_fd(&s->options.listener);
 }
 
-/* Clients that never said anything do not count: those of the plain dialect open a second connection that they do
- * not use. */
+/* Clients that never asked for anything do not count: those of the plain dialect open a second connection that they do
+ * not use, and a stranger may greet and stay. */
 static bool server_is_done(const struct tcpstore_server *s)
 {
     return s->leaving && (!s->spoken.count || clock_boot_ms() >= s->leave_at);

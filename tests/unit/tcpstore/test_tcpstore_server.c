@@ -121,6 +121,14 @@ static void client_hear_end(int fd)
     close(fd);
 }
 
+static void put_validate(struct buf *b)
+{
+    uint32_t magic = 0x3C85F7CEu;
+
+    buf_putc(b, 0);
+    buf_append(b, &magic, sizeof(magic));
+}
+
 /* The number of keys: the request and its answer show that the client is served. */
 static void client_expect_keys(int fd, int64_t keys)
 {
@@ -305,6 +313,62 @@ static void silent_connections_make_room(void **state)
     running_join(&r);
 }
 
+/* VALIDATE and PING, as PyTorch's clients of 2.1 and later begin. */
+static int client_greet(const struct running *r)
+{
+    CLEANUP(buf_release) struct buf b = {0};
+    const int fd = client_open(r);
+
+    put_validate(&b);
+    buf_puts(&b, "\x0d"
+                 "1234");
+    client_say(fd, &b);
+    client_hear(fd, "1234", 4);
+    return fd;
+}
+
+/* Connections that have only greeted stay while there is room, and make room for a late rank. */
+static void clients_that_only_greet_make_room(void **state)
+{
+    const char ask = TCPSTORE_GETNUMKEYS;
+    const int64_t none = 0;
+    struct running r;
+
+    (void)state;
+    running_start(&r, (struct tcpstore_options){.linger_ms = 1 << 30, .clients_limit = 3});
+    int worker = client_open(&r);
+    client_expect_keys(worker, 0);
+    int first = client_greet(&r), slow = client_greet(&r);
+    int late = client_greet(&r);
+    client_hear_end(first);
+    assert_int_equal(send(slow, &ask, 1, 0), 1);
+    client_hear(slow, &none, sizeof(none));
+    assert_int_equal(send(late, &ask, 1, 0), 1);
+    client_hear(late, &none, sizeof(none));
+    client_expect_keys(worker, 0);
+    close(slow);
+    close(late);
+    close(worker);
+    running_leave(&r);
+    running_join(&r);
+}
+
+/* The last client that has asked for something ends the server, although a stranger has greeted and stays. */
+static void a_greeting_does_not_keep_the_server(void **state)
+{
+    struct running r;
+
+    (void)state;
+    running_start(&r, (struct tcpstore_options){.linger_ms = 1 << 30});
+    int worker = client_open(&r), stranger = client_greet(&r);
+    client_expect_keys(worker, 0);
+    running_leave(&r);
+    client_expect_keys(worker, 0);
+    close(worker);
+    client_hear_end(stranger);
+    running_join(&r);
+}
+
 /* Requests that do not end fill the room for them; the oldest is closed, and a worker is served. */
 static void unfinished_requests_make_room(void **state)
 {
@@ -362,14 +426,6 @@ static size_t memory_peak_kb(void)
             kb = strtoul(line + 6, NULL, 10);
     fclose(f);
     return kb;
-}
-
-static void put_validate(struct buf *b)
-{
-    uint32_t magic = 0x3C85F7CEu;
-
-    buf_putc(b, 0);
-    buf_append(b, &magic, sizeof(magic));
 }
 
 /* Twelve clients ask in one turn of the server for 30 MB each, and do not read. The replies that are over the limit
@@ -504,6 +560,8 @@ int main(void)
         cmocka_unit_test(strangers_are_closed_and_others_go_on),
         cmocka_unit_test(a_fault_behind_a_large_reply_closes_once),
         cmocka_unit_test(silent_connections_make_room),
+        cmocka_unit_test(clients_that_only_greet_make_room),
+        cmocka_unit_test(a_greeting_does_not_keep_the_server),
         cmocka_unit_test(unfinished_requests_make_room),
         cmocka_unit_test(large_replies_of_one_turn_stay_within_the_limit),
         cmocka_unit_test(readers_that_stall_make_room),
