@@ -327,9 +327,15 @@ static void line_take(void *ctx, char *text, size_t len)
     case SHAPE_RECORD:
         if (o->standard_error)
             break;
-        if (v.line.has_step)
+        if (v.line.has_step) {
             stepped_take(o, &v);
-        else if (o->waiting_count < OUTPUT_WAITING_MOST)
+            break;
+        }
+        /* Without a bar the order of the records alone gives their steps, so they need not wait, and all are counted.
+         * With a bar those above the limit are left out: its step at the end of the turn is that of the last record. */
+        if (o->waiting_count == OUTPUT_WAITING_MOST && !o->bar_total)
+            output_points_turn(o);
+        if (o->waiting_count < OUTPUT_WAITING_MOST)
             o->waiting[o->waiting_count++] = v.line;
         break;
     case SHAPE_NONE:

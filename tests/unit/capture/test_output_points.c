@@ -324,6 +324,34 @@ static void records_have_the_step_of_the_bar(void **state)
     reader_end(&r);
 }
 
+/* A program may print more records in one turn than wait for its end. */
+static void every_record_is_counted(void **state)
+{
+    enum { RECORDS = 2 * OUTPUT_WAITING_MOST + 1 };
+    CLEANUP(buf_release) struct buf wanted = {0};
+    struct reader r;
+
+    (void)state;
+    reader_begin(&r);
+    for (int i = 1; i <= RECORDS; i++) {
+        reader_write(&r, false, "{'loss': 4.0}\n");
+        buf_printf(&wanted, "{\"step\":%d,\"loss\":4}\n", i);
+    }
+    reader_expect(&r, wanted.data);
+    reader_end(&r);
+
+    reader_begin(&r); /* with a bar the last record has its step */
+    reader_write(&r, true, "\r 10%|#    | 10/1000 [00:01<00:09, 9it/s]\n");
+    reader_expect(&r, "");
+    for (int i = 1; i <= RECORDS; i++)
+        reader_write(&r, false, "{'loss': 4.0}\n");
+    reader_write(&r, true, "\r 50%|#    | 500/1000 [00:01<00:09, 9it/s]\n");
+    output_points_turn(&r.output);
+    assert_non_null(strstr(r.writer.out.data, "{\"step\":500,\"loss\":4}\n"));
+    assert_null(strstr(r.writer.out.data, "{\"step\":10,"));
+    reader_end(&r);
+}
+
 static void a_value_that_is_not_a_number_is_null(void **state)
 {
     struct reader r;
@@ -403,6 +431,7 @@ int main(void)
         cmocka_unit_test(the_steps_of_the_run_are_told),
         cmocka_unit_test(the_mean_of_an_epoch_does_not_replace_the_loss_of_a_step),
         cmocka_unit_test(records_have_the_step_of_the_bar),
+        cmocka_unit_test(every_record_is_counted),
         cmocka_unit_test(a_value_that_is_not_a_number_is_null),
         cmocka_unit_test(standard_error_counts_for_bars_only),
         cmocka_unit_test(a_pattern_names_the_metrics),
