@@ -15,6 +15,13 @@ int64_t clock_boot_ms(void)
     return read_ns(CLOCK_BOOTTIME) / 1000000;
 }
 
+int64_t clock_left_ms(int64_t until)
+{
+    const int64_t now = clock_boot_ms();
+
+    return until > now ? until - now : 0;
+}
+
 int64_t clock_wall_ms(void)
 {
     return read_ns(CLOCK_REALTIME) / 1000000;

@@ -128,9 +128,10 @@ static void top_fetch_log(struct top_fetched *d, struct link *link)
         rpc_stream_open(&stream, link->channel, &ddp__v1__cluster__descriptor, "ReadLogs", &request, 0, 0,
                         &e) != ERR_OK)
         return;
-    for (bool more = true; more && clock_boot_ms() < until;) {
+    for (bool more = true; more;) {
         void *message = NULL;
-        more = rpc_stream_next(stream, until - clock_boot_ms(), &message, &e) == ERR_OK && message;
+        const int64_t wait = clock_left_ms(until); /* read once: a wait below 0 would have no end */
+        more = wait && rpc_stream_next(stream, wait, &message, &e) == ERR_OK && message;
         if (message)
             top_add_log(d, message);
         rpc_release(&message);

@@ -7,12 +7,13 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/sm.h"
 
-/* The small modules: err, buf, mem, sm and log. */
+/* The small modules: err, buf, clock, mem, sm and log. */
 
 static void errors_get_prefixes_and_codes_of_errno(void **state)
 {
@@ -170,6 +171,17 @@ static void log_is_one_line(void **state)
     assert_ptr_equal(strchr(text.data, '\n'), text.data + text.len - 1);
 }
 
+static void a_time_that_has_passed_leaves_no_wait(void **state)
+{
+    const int64_t now = clock_boot_ms(), hour = 3600000;
+
+    (void)state;
+    assert_int_equal(clock_left_ms(now), 0);
+    assert_int_equal(clock_left_ms(now - 1), 0);
+    assert_int_equal(clock_left_ms(now - hour), 0);
+    assert_true(clock_left_ms(now + hour) > hour / 2 && clock_left_ms(now + hour) <= hour);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -180,6 +192,7 @@ int main(void)
         cmocka_unit_test(a_state_machine_allows_its_moves_only),
         cmocka_unit_test(log_values_are_quoted_when_needed),
         cmocka_unit_test(log_is_one_line),
+        cmocka_unit_test(a_time_that_has_passed_leaves_no_wait),
     };
 
     unsetenv("DDP_LOG");
