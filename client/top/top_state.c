@@ -121,8 +121,9 @@ void top_settle(struct top_state *s, const struct top_model *m, size_t room)
 
     s->room = room ? room : 1;
     if (at == count) /* it is gone, or the filter hides it: the job on its row takes its place */
-        at = s->first < count ? s->first : 0;
+        at = s->selected_at < count ? s->selected_at : count ? count - 1 : 0;
     s->selected = count ? list[at]->job : 0;
+    s->selected_at = at;
     if (at < s->first)
         s->first = at;
     if (at >= s->first + s->room)

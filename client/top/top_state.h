@@ -20,13 +20,14 @@ struct top_state {
     enum top_sort sort;
     bool reverse;
     char filter[64];
-    int64_t selected;  /* the number of a job; 0: none */
-    size_t first;      /* index of the listed job at the top of the screen */
-    size_t first_node; /* index of the node at the top of the page of nodes */
-    size_t room;       /* rows of the list on the screen, as top_settle was told */
-    int64_t open;      /* the job of the page TOP_JOB */
-    int64_t cancels;   /* the job that TOP_ASKS_CANCEL is about */
-    char message[160]; /* for the last line; until the next key */
+    int64_t selected;   /* the number of a job; 0: none */
+    size_t selected_at; /* its index in the list at the last top_settle */
+    size_t first;       /* index of the listed job at the top of the screen */
+    size_t first_node;  /* index of the node at the top of the page of nodes */
+    size_t room;        /* rows of the list on the screen, as top_settle was told */
+    int64_t open;       /* the job of the page TOP_JOB */
+    int64_t cancels;    /* the job that TOP_ASKS_CANCEL is about */
+    char message[160];  /* for the last line; until the next key */
 };
 
 const char *top_sort_name(enum top_sort sort);

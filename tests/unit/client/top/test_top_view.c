@@ -192,6 +192,27 @@ static void the_filter(void **state)
     assert_shows(&m, &s, "job7 ", true);
 }
 
+/* The job below moves up into the row of a job that has gone. */
+static void the_selection_stays_on_its_row(void **state)
+{
+    struct top_model m = sample_cluster(30, 1);
+    struct top_state s = {0};
+
+    (void)state;
+    free(screen_text(&terminal, &m, &s));
+    press_keys(&s, &m, "jjjj");
+    assert_int_equal(s.selected, 5);
+    memmove(&cluster.job_list[4], &cluster.job_list[5], 25 * sizeof(cluster.job_list[0]));
+    m.job_count = 29;
+    free(screen_text(&terminal, &m, &s));
+    assert_int_equal(s.selected, 6);
+    press_keys(&s, &m, "\033[F");
+    assert_int_equal(s.selected, 30);
+    m.job_count = 28;
+    free(screen_text(&terminal, &m, &s));
+    assert_int_equal(s.selected, 29); /* no job is below: the last one */
+}
+
 static void the_order(void **state)
 {
     struct top_model m = sample_cluster(3, 0);
@@ -303,6 +324,7 @@ int main(void)
         cmocka_unit_test(two_sizes_of_a_small_cluster),
         cmocka_unit_test(a_large_cluster_fits_any_terminal),
         cmocka_unit_test(the_filter),
+        cmocka_unit_test(the_selection_stays_on_its_row),
         cmocka_unit_test(the_order),
         cmocka_unit_test(cancel_asks_first),
         cmocka_unit_test(a_job),
