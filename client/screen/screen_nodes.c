@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "client/screen/screen_parts.h"
 #include "client/text/format.h"
 #include "client/text/table.h"
 
@@ -27,19 +28,13 @@ static bool node_is_in(const Ddp__V1__NodeStatus *node, const char *state)
     return strcmp(node->state, state) == 0;
 }
 
-/* What was last heard from a node in another state says nothing about it now. */
-static bool node_is_usable(const Ddp__V1__NodeStatus *node)
-{
-    return node_is_in(node, "alive") || node_is_in(node, "suspect");
-}
-
 /* "22/64 GB": what is used, and all. */
 static void nodes_memory_cell(const Ddp__V1__NodeStatus *node, struct buf *out)
 {
     const double gb = 1e9, all = (double)node->memory_bytes / gb;
     if (!node->memory_bytes)
         return;
-    if (node_is_usable(node) && node->memory_free > 0 && node->memory_free <= node->memory_bytes)
+    if (screen_node_is_usable(node) && node->memory_free > 0 && node->memory_free <= node->memory_bytes)
         buf_printf(out, "%.0f/%.0f GB", all - (double)node->memory_free / gb, all);
     else
         buf_printf(out, "%.0f GB", all);
@@ -51,7 +46,7 @@ static void nodes_gpu_load_cell(const Ddp__V1__NodeStatus *node, struct buf *out
     double sum = 0;
     for (size_t i = 0; i < node->n_gpus; i++)
         sum += node->gpus[i]->utilisation;
-    if (node->n_gpus && node_is_usable(node))
+    if (node->n_gpus && screen_node_is_usable(node))
         buf_puts(out, fmt_percent(sum / (double)node->n_gpus).text);
 }
 
@@ -135,7 +130,7 @@ static void nodes_node_row(struct table *t, const Ddp__V1__NodeStatus *node, con
         buf_printf(&jobs, "%s%lld", i ? "," : "", (long long)node->jobs[i]);
     nodes_note_cell(node, term, &note);
     nodes_unknown_cell(node, &note);
-    const bool usable = node_is_usable(node);
+    const bool usable = screen_node_is_usable(node);
     table_cell(t, STYLE_NONE, node->name);
     table_cell(t, style_of_state(node->state), node->state);
     table_cell(t, STYLE_NONE, cpu.data);
@@ -166,7 +161,7 @@ static void nodes_put_total(const Ddp__V1__ListNodesReply *reply, struct buf *ou
         const Ddp__V1__NodeStatus *node = reply->nodes[i];
         for (size_t k = 0; k < node->n_gpus; k++)
             sick += !node->gpus[k]->healthy;
-        if (!node_is_usable(node))
+        if (!screen_node_is_usable(node))
             continue;
         slots += node->slots;
         slots_free += node->slots_free;

@@ -20,6 +20,11 @@ void screen_speed(const Ddp__V1__JobStatus *job, struct buf *out)
         buf_printf(out, "%s steps/s", text_short(job->progress->steps_per_s).text);
 }
 
+bool screen_node_is_usable(const Ddp__V1__NodeStatus *node)
+{
+    return strcmp(node->state, "alive") == 0 || strcmp(node->state, "suspect") == 0;
+}
+
 void screen_validation(const Ddp__V1__JobStatus *job, struct buf *out)
 {
     double value;

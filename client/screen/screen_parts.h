@@ -10,6 +10,9 @@ void screen_speed(const Ddp__V1__JobStatus *job, struct buf *out);      /* "21.4
 void screen_validation(const Ddp__V1__JobStatus *job, struct buf *out); /* "1.46", "89.1 %", or nothing */
 void screen_reason(const Ddp__V1__JobStatus *job, struct buf *out);     /* ": waits for 4 GPUs", or nothing */
 void screen_place(const Ddp__V1__JobStatus *job, struct buf *out);      /* "box1 (2), box2 (2)" */
+/* True for a node that is alive or suspect. In another state it has no free slots, and its last load and memory say nothing
+ * about it now. */
+bool screen_node_is_usable(const Ddp__V1__NodeStatus *node);
 /* "rank 2 on box1 killed by signal 9 (SIGKILL), out of memory: message", then the last five lines on stderr of it and of the
  * other ranks that failed by themselves, with "  | " before each. probe: as for failed_ranks_find. */
 void screen_failure(const Ddp__V1__JobStatus *job, const Ddp__V1__ProbeJobReply *probe,

@@ -70,7 +70,7 @@ static void top_put_totals(const struct top_frame *f, const struct top_model *m,
 
 /* ---- nodes */
 
-/* "▂█ x▁": the load of each GPU; x: a sick one. */
+/* "▂█ x▁": the load of each GPU; x: a sick one; -: the load is unknown. */
 static void top_put_gpus(const Ddp__V1__NodeStatus *node, struct buf *out)
 {
     static const char *const blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
@@ -78,7 +78,8 @@ static void top_put_gpus(const Ddp__V1__NodeStatus *node, struct buf *out)
     for (size_t i = 0; i < node->n_gpus && i < GPUS_SHOWN; i++) {
         const double load = node->gpus[i]->utilisation;
         const int level = load >= 1 ? 7 : load > 0 ? (int)(load * 8) : 0;
-        buf_puts(out, node->gpus[i]->healthy ? blocks[level] : "x");
+        const char *const shown = screen_node_is_usable(node) ? blocks[level] : "-";
+        buf_puts(out, node->gpus[i]->healthy ? shown : "x");
     }
     if (node->n_gpus > GPUS_SHOWN)
         buf_printf(out, "+%zu", node->n_gpus - GPUS_SHOWN);
@@ -87,20 +88,24 @@ static void top_put_gpus(const Ddp__V1__NodeStatus *node, struct buf *out)
 static void top_add_node_row(struct table *t, const Ddp__V1__NodeStatus *node)
 {
     CLEANUP(buf_release) struct buf cpu = {0}, gpus = {0}, left = {0}, jobs = {0}, memory = {0};
+    const bool usable = screen_node_is_usable(node);
 
-    buf_printf(&cpu, "%d/%d", node->slots - node->slots_free, node->slots);
+    if (usable)
+        buf_printf(&cpu, "%d/%d", node->slots - node->slots_free, node->slots);
+    else /* it has no free slots, but that does not mean that they are busy */
+        buf_printf(&cpu, "%d c", node->slots);
     top_put_gpus(node, &gpus);
-    buf_printf(&left, "%d", node->n_gpus ? node->gpus_free : node->slots_free);
+    buf_printf(&left, "%d", !usable ? 0 : node->n_gpus ? node->gpus_free : node->slots_free);
     for (size_t i = 0; i < node->n_jobs && i < 8; i++)
         buf_printf(&jobs, "%s%lld", i ? " " : "", (long long)node->jobs[i]);
-    if (node->memory_bytes)
+    if (usable && node->memory_bytes)
         buf_printf(&memory, "%s", text_bytes(node->memory_bytes - node->memory_free).text);
     table_cell(t, STYLE_NONE, node->name);
     table_cell(t, style_of_state(node->state), node->state);
     table_cell(t, STYLE_NONE, cpu.data);
     table_cell(t, STYLE_NONE, gpus.len ? gpus.data : "");
     table_cell(t, STYLE_NONE, left.data);
-    table_cell(t, STYLE_NONE, fmt_percent(node->load).text);
+    table_cell(t, STYLE_NONE, usable ? fmt_percent(node->load).text : "-");
     table_cell(t, STYLE_NONE, jobs.len ? jobs.data : "");
     table_cell(t, STYLE_NONE, memory.len ? memory.data : "");
     table_end_row(t);

@@ -213,6 +213,24 @@ static void the_selection_stays_on_its_row(void **state)
     assert_int_equal(s.selected, 29); /* no job is below: the last one */
 }
 
+/* What a node without places has free, and what was last heard from it, says nothing about what is busy. */
+static void a_node_that_takes_no_jobs_is_not_shown_as_busy(void **state)
+{
+    Ddp__V1__ListNodesReply reply;
+    struct top_model m = sample_cluster(1, 1);
+    struct top_state s = {.page = TOP_NODES};
+
+    (void)state;
+    sample_nodes(&reply);
+    reply.nodes[1]->slots_free = reply.nodes[2]->slots_free = 0;
+    reply.nodes[1]->load = 0.71;
+    m.nodes = reply.nodes;
+    m.node_count = reply.n_nodes;
+    assert_shows(&m, &s, "box1    alive    20/32  ", true);
+    assert_shows(&m, &s, "box2    drained  32 c   -x------     0     -\n", true);
+    assert_shows(&m, &s, "laptop  lost     4 c                 0     -\n", true);
+}
+
 static void the_order(void **state)
 {
     struct top_model m = sample_cluster(3, 0);
@@ -325,6 +343,7 @@ int main(void)
         cmocka_unit_test(a_large_cluster_fits_any_terminal),
         cmocka_unit_test(the_filter),
         cmocka_unit_test(the_selection_stays_on_its_row),
+        cmocka_unit_test(a_node_that_takes_no_jobs_is_not_shown_as_busy),
         cmocka_unit_test(the_order),
         cmocka_unit_test(cancel_asks_first),
         cmocka_unit_test(a_job),
