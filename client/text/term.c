@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "client/text/columns.h"
 
@@ -75,27 +76,35 @@ void term_puts(const struct term *t, struct buf *out, enum style style, const ch
         buf_puts(out, "\033[0m");
 }
 
-/* The number of bytes that follow the first byte of a UTF-8 character; 0 for any other byte. */
-static int utf8_bytes_after(unsigned char c)
+/* A valid character of two bytes or more, as its code point. */
+static uint32_t utf8_decode(const char *text, size_t len)
 {
-    return c < 0xc2 || c > 0xf4 ? 0 : c < 0xe0 ? 1 : c < 0xf0 ? 2 : 3;
+    uint32_t code = (unsigned char)*text & (0x7fu >> len);
+    for (size_t i = 1; i < len; i++)
+        code = code << 6 | ((unsigned char)text[i] & 0x3f);
+    return code;
+}
+
+/* Characters that do not show but change how the text around them does: C1 controls, of which U+009B begins a sequence
+ * as ESC [ does, marks of the direction, and other ends of a line. */
+static bool code_is_unsafe(uint32_t code)
+{
+    return (code >= 0x80 && code < 0xa0) || code == 0x61c || code == 0x200e || code == 0x200f ||
+           (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
 }
 
 void term_puts_safe(struct buf *out, const char *text)
 {
-    int follow = 0; /* bytes that belong to the character before */
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text, next = (unsigned char)text[1];
-        if (c == 0xc2 && next >= 0x80 && next < 0xa0) { /* U+009B begins a sequence as ESC [ does */
+    for (size_t len; *text; text += len) {
+        const unsigned char c = (unsigned char)*text;
+        len = json_char_length(text);
+        const bool bad =
+            len <= 1 ? !len || (c < 0x20 && c != '\t') || c == 0x7f : code_is_unsafe(utf8_decode(text, len));
+        len += !len; /* each byte of what is not UTF-8 */
+        if (bad)
             buf_putc(out, '?');
-            text++;
-            follow = 0;
-            continue;
-        }
-        bool inside = c >= 0x80 && c < 0xc0 && follow > 0;
-        follow = inside ? follow - 1 : utf8_bytes_after(c);
-        bool control = (c < 0x20 && c != '\t') || c == 0x7f || (c >= 0x80 && c < 0xa0 && !inside);
-        buf_putc(out, control ? '?' : *text);
+        else
+            buf_append(out, text, len);
     }
 }
 

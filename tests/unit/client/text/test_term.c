@@ -86,12 +86,41 @@ static void test_help_is_fitted_to_a_narrow_terminal(void **state)
                   "                              (default: all of them)\n");
 }
 
+static void expect_safe(const char *text, const char *wanted)
+{
+    CLEANUP(buf_release) struct buf out = {0};
+    term_puts_safe(&out, text);
+    assert_string_equal(out.data, wanted);
+}
+
+static void test_text_of_others_cannot_change_what_is_around_it(void **state)
+{
+    (void)state;
+    expect_safe("a\tb \xc3\xbc \xe2\x82\xac \xf0\x9f\x98\x80", "a\tb \xc3\xbc \xe2\x82\xac \xf0\x9f\x98\x80");
+    expect_safe("a\033[2J\x7f\n", "a?[2J??");
+    expect_safe("\xc2\x9b"
+                "1 \xc2\x85 \xc2\xa0",
+                "?1 ? \xc2\xa0");
+    /* marks of the direction: U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069 */
+    expect_safe("\xd8\x9c|\xe2\x80\x8e|\xe2\x80\x8f", "?|?|?");
+    expect_safe("\xe2\x80\xaa|\xe2\x80\xab|\xe2\x80\xac|\xe2\x80\xad|loss\xe2\x80\xae", "?|?|?|?|loss?");
+    expect_safe("\xe2\x81\xa6|\xe2\x81\xa7|\xe2\x81\xa8|\xe2\x81\xa9", "?|?|?|?");
+    expect_safe("\xe2\x80\xa8|\xe2\x80\xa9", "?|?"); /* the ends of a line and of a paragraph */
+    expect_safe("\xe2\x80\x8d|\xe2\x80\xa7|\xe2\x80\xaf|\xe2\x81\xa5|\xe2\x81\xaa",
+                "\xe2\x80\x8d|\xe2\x80\xa7|\xe2\x80\xaf|\xe2\x81\xa5|\xe2\x81\xaa"); /* their neighbours */
+    /* not UTF-8: a byte alone, a character that is cut, overlong forms, a surrogate, past U+10FFFF */
+    expect_safe("caf\xe9 \x9b \xbf \xe2\x82", "caf? ? ? ??");
+    expect_safe("\xc1\x9b|\xe0\x82\x9b|\xf0\x80\x82\x9b|\xed\xa0\x80|\xf4\x90\x80\x80",
+                "??|???|????|???|????");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text_is_cut_to_the_rows_of_the_terminal),
         cmocka_unit_test(test_long_lines_are_broken_between_words),
         cmocka_unit_test(test_help_is_fitted_to_a_narrow_terminal),
+        cmocka_unit_test(test_text_of_others_cannot_change_what_is_around_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
