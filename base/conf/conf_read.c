@@ -309,6 +309,7 @@ struct duration_text conf_duration_text(int64_t ms)
 static enum err_code read_duration(const struct conf_node *node, const struct conf_field *f, int64_t *out,
                                    struct err *e)
 {
+    char range[64];
     struct err why;
     int64_t ms;
 
@@ -316,11 +317,17 @@ static enum err_code read_duration(const struct conf_node *node, const struct co
         return conf_refuse(node, f->key, "a duration such as 90s, 15m, 2h or 1d", e);
     if (conf_duration(node->text, &ms, &why))
         return conf_fail(node, e, "invalid value for '%s': %s", f->key, why.msg);
-    if (f->max > 0 && ((double)ms < f->min || (double)ms > f->max))
-        return conf_fail(node, e, "invalid value for '%s': expected a duration of at least %.15g s, got '%s'",
-                         f->key, f->min / 1000, node->text);
-    *out = ms;
-    return ERR_OK;
+    if (f->max <= 0 || ((double)ms >= f->min && (double)ms <= f->max)) {
+        *out = ms;
+        return ERR_OK;
+    }
+    if (isinf(f->max))
+        snprintf(range, sizeof(range), "of at least %s", conf_duration_text((int64_t)f->min).text);
+    else
+        snprintf(range, sizeof(range), "from %s to %s", conf_duration_text((int64_t)f->min).text,
+                 conf_duration_text((int64_t)f->max).text);
+    return conf_fail(node, e, "invalid value for '%s': expected a duration %s, got '%s'", f->key, range,
+                     node->text);
 }
 
 static enum err_code read_parsed(const struct conf_node *node, const struct conf_field *f, void *at,

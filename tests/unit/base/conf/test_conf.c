@@ -17,6 +17,7 @@ struct target {
     bool yes;
     int color;
     int64_t time;
+    int64_t pause;
     char **list;
     char **env;
     struct {
@@ -36,6 +37,7 @@ static const struct conf_field fields[] = {
     {"yes", CONF_BOOL, offsetof(struct target, yes)},
     {"color", CONF_ENUM, offsetof(struct target, color), .names = colors},
     {"time", CONF_DURATION, offsetof(struct target, time), .min = 1000, .max = INFINITY},
+    {"pause", CONF_DURATION, offsetof(struct target, pause), .min = 100, .max = 600e3},
     {"list", CONF_TEXTS, offsetof(struct target, list)},
     {"env", CONF_ENV, offsetof(struct target, env)},
     {"inner", CONF_STRUCT, offsetof(struct target, inner), .fields = inner_fields},
@@ -194,7 +196,7 @@ static void keys_are_checked(void **state)
     refuse_text("depth: 3\n", "f.yaml:1:1: unknown key 'depth', did you mean 'inner.depth'?");
     refuse_text("quantity: 1\n",
                 "f.yaml:1:1: unknown key 'quantity', expected one of text, count, rate, yes, color, "
-                "time, list, env, inner");
+                "time, pause, list, env, inner");
     refuse_text("text: a\nyes: true\ntext: b\n", "f.yaml:3:1: key 'text' is given twice: line 1 has it, too");
 }
 
@@ -248,7 +250,11 @@ static void ranges_are_checked(void **state)
     refuse_text("rate: 0\n", "f.yaml:1:7: invalid value for 'rate': expected a number above 0, got '0'");
     refuse_text("rate: 1e999\n", "f.yaml:1:7: invalid value for 'rate': 1e999 is too large");
     refuse_text("time: 0s\n",
-                "f.yaml:1:7: invalid value for 'time': expected a duration of at least 1 s, got '0s'");
+                "f.yaml:1:7: invalid value for 'time': expected a duration of at least 1s, got '0s'");
+    refuse_text("pause: 50ms\n",
+                "f.yaml:1:8: invalid value for 'pause': expected a duration from 100ms to 10m, got '50ms'");
+    refuse_text("pause: 20m\n",
+                "f.yaml:1:8: invalid value for 'pause': expected a duration from 100ms to 10m, got '20m'");
     refuse_text("inner:\n  depth: 10\n",
                 "f.yaml:2:10: invalid value for 'depth': expected a number from 1 to 9, got '10'");
 }
