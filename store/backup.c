@@ -89,10 +89,9 @@ enum err_code backup_pages(sqlite3 *source, const char *to, const atomic_bool *s
 {
     CLEANUP(db_close) sqlite3 *copy = NULL;
 
-    const mode_t old = umask(0077);
-    const int rc =
-        sqlite3_open_v2(to, &copy, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
-    umask(old);
+    if (db_make_file(to, e) != ERR_OK)
+        return e->code;
+    const int rc = sqlite3_open_v2(to, &copy, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
     if (rc != SQLITE_OK)
         return db_error(copy, rc, e, to);
     sqlite3_extended_result_codes(copy, 1);

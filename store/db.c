@@ -1,6 +1,8 @@
 #include "store/db.h"
 
-#include <sys/stat.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/mem.h"
@@ -31,13 +33,22 @@ void db_close(sqlite3 **db)
     *db = NULL;
 }
 
+enum err_code db_make_file(const char *path, struct err *e)
+{
+    /* O_EXCL: if the database is open in this process, closing another descriptor of it would drop SQLite's locks. */
+    CLEANUP(close_fd) int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+    if (fd < 0 && errno != EEXIST)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "%s: %s", path, strerror(errno));
+    return ERR_OK;
+}
+
 enum err_code db_open(sqlite3 **out, const char *path, enum db_sync sync, struct err *e)
 {
     CLEANUP(db_close) sqlite3 *db = NULL;
-    const mode_t old = umask(0077);
-    const int rc =
-        sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
-    umask(old);
+    if (db_make_file(path, e) != ERR_OK)
+        return e->code;
+    const int rc = sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
     if (rc != SQLITE_OK)
         return db_error(db, rc, e, path);
     sqlite3_extended_result_codes(db, 1);

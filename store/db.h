@@ -15,7 +15,10 @@
 
 enum db_sync { DB_SYNC_OFF, DB_SYNC_FULL };
 
-/* WAL, foreign keys, extended result codes, busy timeout DB_BUSY_MS; used by one thread at a time. */
+/* Makes an empty file that only its owner can read, unless the file exists. SQLite itself makes files by the umask, which
+ * all threads share. It gives the files beside a database the mode of the database. */
+MUST_CHECK enum err_code db_make_file(const char *path, struct err *e);
+/* Makes the file if it is missing. WAL, foreign keys, extended result codes, busy timeout DB_BUSY_MS; used by one thread at a time. */
 MUST_CHECK enum err_code db_open(sqlite3 **out, const char *path, enum db_sync sync, struct err *e);
 /* Opens for reading while the disk is full: nothing is written, not even the WAL's shared memory, so no other
  * connection can use the file meanwhile. The file must exist. */

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -167,10 +166,8 @@ static enum err_code schema_backup(sqlite3 *db, const char *prefix, int64_t vers
     if (db_prepare(db, "VACUUM INTO ?1", &st, e) != ERR_OK)
         return e->code;
     sqlite3_bind_text(st, 1, tmp, -1, SQLITE_STATIC);
-    const mode_t old = umask(0077); /* like the database, it holds secrets */
-    const enum err_code code = db_step_done(st, tmp, e);
-    umask(old);
-    if (code != ERR_OK)
+    /* Like the database, the copy holds secrets. SQLite accepts a file that is empty. */
+    if (db_make_file(tmp, e) != ERR_OK || db_step_done(st, tmp, e) != ERR_OK)
         return err_wrap(e, "copy the database before its migration");
     if (rename(tmp, to) != 0)
         return err_sys(e, errno, "%s", to);
