@@ -80,6 +80,12 @@ enum err_code db_open_reading(sqlite3 **out, const char *path, struct err *e)
     return ERR_OK;
 }
 
+enum err_code db_checkpoint(sqlite3 *db, struct err *e)
+{
+    const int rc = sqlite3_wal_checkpoint_v2(db, "main", SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    return rc == SQLITE_OK ? ERR_OK : db_error(db, rc, e, "checkpoint");
+}
+
 void db_checkpoint_on_close(sqlite3 *db, bool on)
 {
     sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, on ? 0 : 1, NULL);

@@ -23,6 +23,9 @@ MUST_CHECK enum err_code db_open(sqlite3 **out, const char *path, enum db_sync s
 /* Opens for reading while the disk is full: nothing is written, not even the WAL's shared memory, so no other
  * connection can use the file meanwhile. The file must exist. */
 MUST_CHECK enum err_code db_open_reading(sqlite3 **out, const char *path, struct err *e);
+/* Moves the whole write-ahead log into the file and empties it. UNAVAILABLE: another connection still needs the log. Closing the
+ * last connection does the same, but reports no error. */
+MUST_CHECK enum err_code db_checkpoint(sqlite3 *db, struct err *e);
 void db_close(sqlite3 **db); /* for CLEANUP too */
 /* Whether closing the last connection moves the write-ahead log into the file. False: leaves the files as
  * they are. */

@@ -99,10 +99,24 @@ static enum err_code restore_prepare_copy(struct store *s, const char *file, con
     CLEANUP(free_text)
     char *text = xasprintf("restored from %s, which ends at commit %" PRId64 " and job %" PRId64, file,
                            found->content.sequence, found->content.last_job);
-    const enum err_code code = restore_write_copy(s, found, text, e);
-    open_release(
-        s); /* closing the last connection writes the log into the file, so that one file is complete */
-    return code;
+    CLEANUP(free_text) char *log = xasprintf("%s-wal", tmp);
+    /* The rename moves one file, so the log must be empty. */
+    if (restore_write_copy(s, found, text, e) != ERR_OK || db_checkpoint(s->db, e) != ERR_OK)
+        return err_wrap(e, "%s", tmp);
+    open_release(s);
+    if (file_exists(log))
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "%s is still there after the copy was closed", log);
+    return ERR_OK;
+}
+
+static void restore_remove_copy(const char *tmp)
+{
+    static const char *const suffixes[] = {"", "-journal", "-wal", "-shm"};
+
+    for (size_t i = 0; i < ARRAY_LEN(suffixes); i++) {
+        CLEANUP(free_text) char *path = xasprintf("%s%s", tmp, suffixes[i]);
+        unlink(path);
+    }
 }
 
 static void restore_print_result(const char *file, const struct finding *found, struct buf *said)
@@ -139,10 +153,10 @@ static enum err_code restore_locked(struct store *s, const char *file, struct bu
 
     if (store_lock(s, e) != ERR_OK || restore_survey_present(s, path, &found, e) != ERR_OK)
         return e->code;
-    unlink(tmp);
+    restore_remove_copy(tmp);
     if (restore_prepare_copy(s, file, tmp, &found, e) != ERR_OK) {
         open_release(s);
-        unlink(tmp);
+        restore_remove_copy(tmp);
         return e->code;
     }
     const bool replaces = access(path, F_OK) == 0;

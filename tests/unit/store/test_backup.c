@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "failing_disk.h"
 #include "store/backup.h"
 #include "store_test.h"
 
@@ -166,6 +167,34 @@ static void restore_refuses_files_that_are_not_backups(void **state)
     must_not_restore(dir, junk, ERR_DATA_LOSS);
     must_not_restore(dir, missing, ERR_RESOURCE_EXHAUSTED); /* the code of SQLITE_CANTOPEN */
     s = must_open(dir);                                     /* nothing has changed */
+    assert_int_equal(jobs_in(s), 1);
+    store_close(s);
+}
+
+/* The log of the copy cannot be moved into its file, and a rename moves only the file. */
+static void restore_fails_without_a_whole_copy(void **state)
+{
+    static const char *const suffixes[] = {"", "-journal", "-wal", "-shm"};
+    CLEANUP(free_text) char *dir = xasprintf("%s/state", (char *)*state);
+    CLEANUP(free_text) char *copy = xasprintf("%s/copy.db", (char *)*state);
+    struct store *s = must_open(dir);
+    insert_job(s, 1);
+    must_back_up(dir, copy);
+    insert_job(s, 2);
+    store_close(s);
+    failing_disk_install();
+    failing_disk = (struct failing_disk){.checkpoint = SQLITE_IOERR_WRITE};
+    must_not_restore(dir, copy, ERR_RESOURCE_EXHAUSTED);
+    failing_disk_remove();
+    for (size_t i = 0; i < ARRAY_LEN(suffixes); i++) {
+        CLEANUP(free_text) char *path = xasprintf("%s/ddp.db.restore%s", dir, suffixes[i]);
+        assert_false(file_exists(path));
+    }
+    s = must_open(dir); /* nothing has changed */
+    assert_int_equal(jobs_in(s), 2);
+    store_close(s);
+    must_restore(dir, copy, true);
+    s = must_open(dir);
     assert_int_equal(jobs_in(s), 1);
     store_close(s);
 }
@@ -445,6 +474,7 @@ int main(void)
         TEST(restore_goes_back_to_the_backup),
         TEST(restore_needs_no_intact_database),
         TEST(restore_refuses_files_that_are_not_backups),
+        TEST(restore_fails_without_a_whole_copy),
         TEST(backup_refuses_a_database_that_lost_commits),
         TEST(prune_keeps_the_newest_backups),
         TEST(a_new_backup_outlives_those_from_the_future),
