@@ -315,6 +315,17 @@ static enum err_code change_apply(struct store *s, const struct change *c, struc
     return err_set(e, ERR_INTERNAL, "unknown kind of change: %d", (int)c->kind);
 }
 
+/* A failed write leaves the list incomplete in the log. After another failure, such as that of a sync, the whole list may be there:
+ * then the next start takes it for committed. */
+static enum err_code commit_end(struct store *s, struct err *e)
+{
+    if (db_step_done(s->statements[ST_COMMIT], "commit", e) == ERR_OK)
+        return ERR_OK;
+    const int rc = sqlite3_extended_errcode(s->db);
+    s->unsure |= rc != SQLITE_FULL && rc != SQLITE_IOERR_WRITE;
+    return e->code;
+}
+
 static enum err_code change_apply_all(struct store *s, const struct change *changes, size_t count,
                                       struct err *e)
 {
@@ -326,7 +337,7 @@ static enum err_code change_apply_all(struct store *s, const struct change *chan
         return e->code;
     if (fault_hit("store.commit"))
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "store.commit: fault point");
-    return db_step_done(s->statements[ST_COMMIT], "commit", e);
+    return commit_end(s, e);
 }
 
 /* The mark of a database to which the list has just been applied. */
@@ -371,6 +382,7 @@ static enum err_code commit_list(struct store *s, const struct change *changes, 
         (void)fault_hit(
             "store.committed"); /* The list is durable but not acknowledged: of the fault actions only kill is useful here. */
         commit_advance_mark(&s->mark, changes, count);
+        s->unsure = false;
         return ERR_OK;
     }
     /* After some errors, such as a full disk, SQLite has already rolled back. */
@@ -399,4 +411,9 @@ enum err_code store_commit(struct store *s, const struct change *changes, size_t
     }
     s->applied = 0;
     return ERR_OK;
+}
+
+bool store_in_doubt(const struct store *s)
+{
+    return s->applied || s->unsure;
 }

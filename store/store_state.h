@@ -57,6 +57,7 @@ struct store {
     struct mark_file mark_file; /* not open in a temporary cluster */
     struct mark mark;           /* as the last commit left things; the mark file's next content */
     size_t applied; /* changes at the front of the next list that are in the database, but not acknowledged */
+    bool unsure;    /* a COMMIT failed in a way that may have left the list in the log */
     struct store_loss loss;
     uint8_t card_key[SEAL_KEY];
 };

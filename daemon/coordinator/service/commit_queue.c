@@ -30,7 +30,8 @@
  *   succeeds, the core's deadlines do not run, calls that change state are refused, calls that read show the known
  *   state, the newest facts of each agent are kept aside, and heartbeats are still acknowledged, so that running jobs
  *   continue. Of effects that replace each other only the newest waits (waiting_effects.h). A job whose submit is among
- *   the waiting changes is refused to its client at once, and its cancellation joins them.
+ *   the waiting changes is refused to its client at once, and its cancellation joins them. If the next start may find the changes in
+ *   the database (store_in_doubt), the job may run, so it is not refused: the reply waits for the commit.
  * - The database is damaged (DATA_LOSS). No effect is released any more, and the program ends.
  * - Any other error is a bug or a broken disk. The process aborts, and the next start rebuilds memory from
  *   the database. */
@@ -225,7 +226,9 @@ static void commit_block(struct service *s, const struct err *e)
         return;
     s->commit_blocked = true;
     s->thin_at = EFFECTS_LEAST;
-    refuse_pending_submits(s);
+    /* A refused job must never run. The cancellation of a job in doubt could come too late: the program may end before it is committed. */
+    if (!store_in_doubt(s->store))
+        refuse_pending_submits(s);
     s->stats.pending_changes = s->out.change_count;
     uv_timer_start(&s->retry, commit_on_retry, RETRY_MS, RETRY_MS);
 }

@@ -14,6 +14,7 @@ static struct service service;
 static struct service_options options = {.state = "/state"};
 static enum err_code commit_code; /* of each attempt */
 static const char *commit_text;
+static bool in_doubt;
 static int64_t room;
 static int attempts;
 static size_t committed; /* changes of the last commit that succeeded */
@@ -30,6 +31,13 @@ bool __wrap_store_deferred(const struct store *s)
 {
     (void)s;
     return false;
+}
+
+bool __wrap_store_in_doubt(const struct store *s);
+bool __wrap_store_in_doubt(const struct store *s)
+{
+    (void)s;
+    return in_doubt;
 }
 
 enum err_code __wrap_store_commit(struct store *s, const struct change *changes, size_t count, struct err *e);
@@ -118,6 +126,9 @@ void __wrap_effects_run(struct service *s, const struct core_out *out)
 static int queue_setup(void **state)
 {
     (void)state;
+    in_doubt = false;
+    refused = 0;
+    cancelled = 0;
     service = (struct service){.options = &options};
     uv_loop_init(&service.loop);
     uv_timer_init(&service.loop, &service.retry);
@@ -241,6 +252,29 @@ static void a_refused_job_is_cancelled_in_the_commit_that_adds_it(void **state)
     assert_int_equal(service.out.change_count, 0);
 }
 
+/* The next start may find the job in the database, without its cancellation. */
+static void the_reply_to_a_submit_in_doubt_waits(void **state)
+{
+    struct call submit = {.service = &service, .kind = CALL_SUBMIT, .handle = CALL_SUBMITTED};
+
+    (void)state;
+    handles_put(&service.calls, CALL_SUBMITTED, &submit);
+    add_effect(&service.out, (struct core_effect){.kind = EFFECT_REPLY, .call = CALL_SUBMITTED, .job = 7});
+    in_doubt = true;
+    commit_text = "ddp.mark: No space left on device";
+    queue_block(ERR_RESOURCE_EXHAUSTED);
+    commit_queue_try(&service);
+    assert_int_equal(refused, 0);
+    assert_int_equal(cancelled, 0);
+    assert_int_equal(done.len, 0);
+    commit_code = ERR_OK;
+    commit_queue_try(&service);
+    CLEANUP(free_text) char *wanted = xasprintf("%d/%d/7/0 ", EFFECT_REPLY, CALL_SUBMITTED);
+    assert_string_equal(done.data, wanted);
+    assert_int_equal(committed, 1);
+    assert_int_equal(refused, 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, queue_setup, queue_teardown)
 
 int main(void)
@@ -250,6 +284,7 @@ int main(void)
         TEST(a_refusal_names_the_cause_of_the_last_failure),
         TEST(what_waits_for_a_commit_stays_bounded),
         TEST(a_refused_job_is_cancelled_in_the_commit_that_adds_it),
+        TEST(the_reply_to_a_submit_in_doubt_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
