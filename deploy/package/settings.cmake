@@ -1,24 +1,29 @@
 # cpack reads this once for each kind of package. The version is that of the project. Between releases (tag v<version>) the
 # commit's time (UTC) and name are appended, so that a later commit is a later version for dpkg. All files get that time, or
-# SOURCE_DATE_EPOCH if it is set, so that one build directory always gives the same bytes.
+# SOURCE_DATE_EPOCH if it is set, so that one build directory always gives the same bytes. If files differ from the commit, the present
+# time (or SOURCE_DATE_EPOCH) is appended, too.
 set(version ${CPACK_PACKAGE_VERSION_MAJOR}.${CPACK_PACKAGE_VERSION_MINOR}.${CPACK_PACKAGE_VERSION_PATCH})
+# The checkout may belong to another account, for example in a container. Its build files have run already, so git may trust it, too.
 function(git out)
-  execute_process(COMMAND ${CMAKE_COMMAND} -E env TZ=UTC git -C ${CPACK_DDP_SOURCE} ${ARGN} OUTPUT_VARIABLE said RESULT_VARIABLE code ERROR_QUIET
-                  OUTPUT_STRIP_TRAILING_WHITESPACE)
-  if(NOT code EQUAL 0)
-    set(said "")
+  execute_process(COMMAND ${CMAKE_COMMAND} -E env TZ=UTC git -c safe.directory=* -C ${CPACK_DDP_SOURCE} ${ARGN}
+                  OUTPUT_VARIABLE said ERROR_VARIABLE why RESULT_VARIABLE code OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_STRIP_TRAILING_WHITESPACE)
+  if(NOT code EQUAL 0) # with the version of a release, dpkg would not see an upgrade
+    message(FATAL_ERROR "cannot tell which commit ${CPACK_DDP_SOURCE} has: ${why}")
   endif()
   set(${out} "${said}" PARENT_SCOPE)
 endfunction()
-git(tag describe --tags --exact-match --match v${version})
-git(commit log -1 --date=format-local:%Y%m%d.%H%M%S --format=%cd.%h)
-git(seconds log -1 --format=%ct)
-git(changed status --porcelain --untracked-files=no)
-if(commit AND NOT tag)
-  string(APPEND version +${commit})
-endif()
-if(commit AND changed)
-  string(APPEND version .changed)
+if(EXISTS ${CPACK_DDP_SOURCE}/.git)
+  git(tag tag --points-at HEAD --list v${version})
+  git(commit log -1 --date=format-local:%Y%m%d.%H%M%S --format=%cd.%h)
+  git(seconds log -1 --format=%ct)
+  git(changed status --porcelain --untracked-files=no)
+  if(NOT tag)
+    string(APPEND version +${commit})
+  endif()
+  if(changed) # each package of a changed tree is a later version
+    string(TIMESTAMP now %Y%m%d.%H%M%S UTC)
+    string(APPEND version .changed.${now})
+  endif()
 endif()
 set(CPACK_PACKAGE_VERSION ${version})
 if(seconds AND NOT DEFINED ENV{SOURCE_DATE_EPOCH})
