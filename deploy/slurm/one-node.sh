@@ -7,9 +7,12 @@
 ##SBATCH --cpus-per-task=32
 ##SBATCH --time=4:00:00
 
-# One worker for each GPU, or one worker without GPUs. A program that starts its own processes needs one worker:
-# WORKERS=1 sbatch one-node.sh spawn.py
-workers=${WORKERS:-$(nvidia-smi --list-gpus 2>/dev/null | wc -l)}
+# One worker for each GPU that Slurm has given to the job, or one worker without GPUs. A program that starts its own processes needs
+# one worker: WORKERS=1 sbatch one-node.sh spawn.py. Where Slurm does not manage the GPUs, WORKERS=gpu uses all GPUs of the node.
+workers=1
+if [[ ${SLURM_GPUS_ON_NODE:-0} != 0 || ${CUDA_VISIBLE_DEVICES:-NoDevFiles} != NoDevFiles ]]; then # NoDevFiles: Slurm's word for none
+    workers=gpu
+fi
 
 [[ ${SLURM_CPUS_PER_TASK-} ]] && export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
-srun ddpctl run --nproc-per-node=$((workers ? workers : 1)) "$@"
+srun ddpctl run --nproc-per-node="${WORKERS:-$workers}" "$@"
