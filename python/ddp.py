@@ -189,7 +189,17 @@ class _Control:
         poll.poll(50)
 
 
-_control = None  # not looked for yet; False: there is none
+_made = {}  # "control": the _Control, or False if there is none; "stopper": the _Stopper
+_made_lock = threading.RLock()
+
+
+def _make_once(name, make):
+    """Returns the same object to all threads, and to a signal handler that interrupts the making of it."""
+    if name not in _made:
+        with _made_lock:
+            if name not in _made:
+                _made.setdefault(name, make())  # a signal handler may have made one meanwhile, and used it
+    return _made[name]
 
 
 def _is_control_socket(fd):
@@ -207,26 +217,22 @@ def _find_control():
         fd = int(os.environ["DDP_CONTROL_FD"])
         if _is_control_socket(fd):
             os.set_inheritable(fd, False)
-            return _Control(fd)
+            return _Control(os.dup(fd))  # one that _make_once drops closes only its own descriptor
     except (ValueError, OSError):
         pass
     warnings.warn("ddp: this process has not inherited DDP_CONTROL_FD: commit() and should_stop() work only in the process "
-                  "that ddp has started, and do nothing here", RuntimeWarning, stacklevel=4)
+                  "that ddp has started, and do nothing here", RuntimeWarning, stacklevel=5)
     return False
 
 
 def _get_control():
-    global _control
-    if _control is None:
-        _control = _find_control()
-    return _control
+    return _make_once("control", _find_control)
 
 
 def _forget_control():
     """In a forked child, such as a worker of a DataLoader: the conversation belongs to the parent."""
-    global _control, _stopper, _report_lock, _reporting
-    _control = False
-    _stopper = None
+    global _made, _report_lock, _reporting
+    _made = {"control": False}  # so the child does not take _made_lock, which another thread may have held at the fork
     _reporting = False
     _report_lines.clear()
     _report_lock = threading.RLock()
@@ -366,24 +372,20 @@ class _Stopper:
         return bool(state["stop_step"]) and step >= state["stop_step"]
 
 
-_stopper = None
-
-
 def should_stop(step=None):
     """Whether the job is to stop: somebody cancels it or drains its node, or its time is over. All ranks call it, with
     the number of the step that they have completed, and all get True at the same step. Then save, commit and end with
     exit code 0. A rank never waits for another one here."""
-    global _stopper, _last_step
+    global _last_step
     if step is not None:
         _last_step = max(_last_step, int(step))
     control = _get_control()
     if not control:
         return False
-    if _stopper is None:
-        _stopper = _Stopper(control)
-    step = _stopper.step_of(step)
+    stopper = _make_once("stopper", lambda: _Stopper(control))
+    step = stopper.step_of(step)
     _check_step("should_stop", step)
-    return _stopper.ask(step)
+    return stopper.ask(step)
 
 
 if hasattr(os, "register_at_fork"):
