@@ -241,12 +241,14 @@ def _forget_control():
 # ---- snapshots
 
 
-def resume_path():
+def resume_path(default=None):
     """The path that the last commit of this job named, or None if the job starts from scratch. It is the same on all
-    ranks, and does not change while the process runs."""
+    ranks, and does not change while the process runs. `default` is a snapshot from which a new job continues, too. It is
+    returned if it exists and there is no commit, but not after `ddpctl restart --from-scratch`."""
     path = os.environ.get("DDP_RESUME_PATH")
     if not path:
-        return None
+        own = default is not None and "DDP_FROM_SCRATCH" not in os.environ and os.path.exists(default)
+        return default if own else None
     if not os.path.exists(path):
         raise FileNotFoundError(
             errno.ENOENT, "job %s continues from this snapshot, but %s does not have it: snapshots must be in a directory that "

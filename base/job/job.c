@@ -208,6 +208,7 @@ static bool is_reserved(const char *name)
         "DDP_TOKEN_FD",
         "DDP_CONTROL_FD",
         "DDP_RESUME_PATH",
+        "DDP_FROM_SCRATCH",
         "DDP_SPAWN",
         "DDP_AGENT_ID",
         "DDP_NODE",

@@ -43,7 +43,7 @@ static const struct option_spec restart_options[] = {
     {.name = "from-scratch",
      .type = OPTION_FLAG,
      .offset = offsetof(struct restart_options, from_scratch),
-     .help = "restart a train job at step 0; its present snapshots are moved aside"},
+     .help = "restart at step 0; the present snapshots no longer count"},
     {0},
 };
 
@@ -84,9 +84,9 @@ const struct command cmd_restart = {
     .help =
         "A train job writes a snapshot and continues from it; a command gets SIGTERM and is started again.\n"
         "This does not count as a restart. A job that waits for its snapshots looks for them at once.\n\n"
-        "With --from-scratch a train job restarts at step 0. Its present snapshots no longer count; they "
-        "are\n"
-        "moved to DIR/set-aside-gN, where N is the generation that ends.",
+        "With --from-scratch a train job restarts at step 0. Its present snapshots no longer count; they are\n"
+        "moved to DIR/set-aside-gN, where N is the generation that ends. A command that has committed\n"
+        "a snapshot starts without it, and has DDP_FROM_SCRATCH=1 in its environment. Its files stay in place.",
     .options = restart_options,
     .size = sizeof(struct restart_options),
     .least = 1,

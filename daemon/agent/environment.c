@@ -23,7 +23,7 @@ static const char *const not_inherited[] = {
     "DDP_TOKEN",      "DDP_COORDINATOR",  "DDP_COORDINATOR_FILE",
     "DDP_TLS_CA",     "DDP_TLS_CERT",     "DDP_TLS_KEY",
     "DDP_JOB_FILE",   "DDP_NODE_ADDRESS", "TORCHELASTIC_TIMER_FILE",
-    "DDP_CONTROL_FD", "DDP_RESUME_PATH",
+    "DDP_CONTROL_FD", "DDP_RESUME_PATH",  "DDP_FROM_SCRATCH",
 };
 
 static size_t entry_name_length(const char *entry)
@@ -353,6 +353,8 @@ void environment_order(struct spawn_order *out, const struct environment_place *
         env = python_path_put(env, place->python);
         if (*group->resume_path)
             env = env_set(env, "DDP_RESUME_PATH", "%s", group->resume_path);
+        if (group->from_scratch)
+            env = env_set(env, "DDP_FROM_SCRATCH", "1");
     }
     out->env = env;
 }

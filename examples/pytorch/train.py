@@ -48,8 +48,8 @@ class Trainer:
     def resume(self):
         found = [None]
         if self.rank == 0:
-            path = ddp and ddp.resume_path() or self.snapshot_path
-            if os.path.exists(path):
+            path = ddp.resume_path(self.snapshot_path) if ddp else self.snapshot_path
+            if path and os.path.exists(path):
                 found = [torch.load(path, map_location="cpu")]
         dist.broadcast_object_list(found, src=0)
         if found[0] is None:

@@ -11,6 +11,7 @@
 #include "daemon/coordinator/core/cards/card.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/snapshots/snapshots.h"
 #include "daemon/coordinator/core/worker_asks.h"
 
 bool wish_has_room(const struct node *node, const struct job *job)
@@ -40,7 +41,8 @@ static struct core_wish_group *find_group(struct core_wish *wish, int64_t job)
     return NULL;
 }
 
-static void describe_group(struct core_wish_group *group, const struct generation *g, const struct node *node)
+static void describe_group(const struct core *core, struct core_wish_group *group, const struct generation *g,
+                           const struct node *node)
 {
     group->generation = g->r.number;
     group->world_size = g->r.world_size;
@@ -48,6 +50,7 @@ static void describe_group(struct core_wish_group *group, const struct generatio
     group->master_addr = g->r.master_addr;
     group->master_port = g->r.master_port;
     group->resume_path = g->job->spec.kind == JOB_COMMAND ? g->r.source_path : NULL;
+    group->from_scratch = snapshots_from_scratch(core, g);
     group->local_world_size = 0;
     for (int i = 0; i < g->r.world_size; i++)
         if (!strcmp(g->ranks[i].r.node, node->r.name)) {
@@ -106,7 +109,7 @@ enum err_code core_wish(const struct core *core, const char *name, struct core_w
             group = add_group(out, s->job, node->spawn_count);
         /* Workers of an older generation may still be stopping there. The group describes the newest. */
         if (s->rank->r.generation > group->generation)
-            describe_group(group, s->rank->generation, node);
+            describe_group(core, group, s->rank->generation, node);
         group->spawns[group->spawn_count++] = (struct core_wish_spawn){
             .spawn = s->r.spawn,
             .generation = s->rank->r.generation,

@@ -379,6 +379,7 @@ static Ddp__V1__GroupWish *convert_group_wish(struct pool *pool, const struct co
     out->run_id = borrow_text(g->run_id);
     out->stop_signal = g->stop_signal;
     out->resume_path = borrow_text(g->resume_path);
+    out->from_scratch = g->from_scratch;
     out->n_spawns = out->n_wanted_exits = g->spawn_count;
     out->spawns = pool_alloc(pool, g->spawn_count * sizeof *out->spawns);
     out->wanted_exits = pool_alloc(pool, g->spawn_count * sizeof *out->wanted_exits);

@@ -419,7 +419,7 @@ static void one_rank_of_a_command_is_in_the_foreground(void **state)
 static void a_command_finds_the_python_module_and_its_snapshot(void **state)
 {
     static const char *const users[] = {"PYTHONPATH=/mine", "DDP_RESUME_PATH=/foreign", "DDP_CONTROL_FD=7",
-                                        NULL};
+                                        "DDP_FROM_SCRATCH=1", NULL};
     static const char *const nested[] = {"PYTHONPATH=/share/ddp/python:/share/ddp/python2", NULL};
     struct setup s;
 
@@ -437,6 +437,11 @@ static void a_command_finds_the_python_module_and_its_snapshot(void **state)
     check_variable(&s, "PYTHONPATH", "/mine:/share/ddp/python");
     check_variable(&s, "DDP_RESUME_PATH", NULL);
     check_variable(&s, "DDP_CONTROL_FD", NULL);
+    check_variable(&s, "DDP_FROM_SCRATCH", NULL);
+    spawn_order_release(&s.order);
+    s.group.from_scratch = true;
+    environment_order(&s.order, &s.place, &s.spec, &s.group, &s.b);
+    check_variable(&s, "DDP_FROM_SCRATCH", "1");
     spawn_order_release(&s.order);
     s.place.inherited = (char *const *)nested;
     environment_order(&s.order, &s.place, &s.spec, &s.group, &s.b);

@@ -98,6 +98,21 @@ void snapshots_give_path(const struct core *core, struct generation *g)
     text_set(&g->r.source_path, "%s", newest->path);
 }
 
+bool snapshots_from_scratch(const struct core *core, const struct generation *g)
+{
+    const struct job *of = g->job;
+
+    if (g->job->spec.kind != JOB_COMMAND || g->r.source_path)
+        return false;
+    for (int depth = 0; of && depth < LINEAGE_DEPTH; depth++) {
+        /* The generation that the user's restart ends was not begun from scratch itself. */
+        if (of->r.scratch_generation && (of != g->job || g->r.number > of->r.scratch_generation))
+            return true;
+        of = of->r.continues ? core_find_job(core, of->r.continues) : NULL;
+    }
+    return false;
+}
+
 bool snapshots_source_older(const struct generation *g, const struct snapshot_record *expected)
 {
     if (expected->job != g->r.job) /* generation numbers of different jobs cannot be compared */

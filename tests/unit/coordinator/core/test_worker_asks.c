@@ -46,6 +46,24 @@ static const char *resume_path(struct core_fixture *f, int64_t job)
     return g->source_path ? g->source_path : "none";
 }
 
+/* Whether both nodes are told that the programs must not look for snapshots of their own. */
+static bool is_from_scratch(struct core_fixture *f, int64_t job)
+{
+    bool told[2] = {false, false};
+
+    for (int i = 0; i < 2; i++) {
+        struct core_wish wish;
+        struct err e;
+        assert_int_equal(core_wish(f->core, i ? "box2" : "box1", &wish, &e), ERR_OK);
+        for (size_t k = 0; k < wish.group_count; k++)
+            if (wish.groups[k].job == job)
+                told[i] = wish.groups[k].from_scratch;
+        core_wish_release(&wish);
+    }
+    assert_int_equal(told[0], told[1]);
+    return told[0];
+}
+
 static void rank_asks(struct core_fixture *f, int64_t job, int rank, struct spawn_asks what)
 {
     fixture_fact(f, job, rank, (struct spawn_fact){.state = SPAWN_RUNNING, .pid = 1, .asks = what});
@@ -197,10 +215,22 @@ static void a_command_can_start_from_scratch(void **state)
     assert_int_equal(fixture_from_scratch(f, job), ERR_FAILED_PRECONDITION); /* it has committed nothing */
     rank_commits(f, job, 0, 1, 10, "/data/a");
     assert_int_equal(fixture_from_scratch(f, job), ERR_OK);
+    assert_false(is_from_scratch(f, job)); /* generation 1, which is stopping */
     fixture_all_obey(f, "box1");
     fixture_all_obey(f, "box2");
     assert_int_equal(fixture_generation(f, job)->number, 2);
     assert_string_equal(resume_path(f, job), "none");
+    fixture_form(f, job);
+    assert_true(is_from_scratch(f, job));
+    both_return(f);
+    assert_true(is_from_scratch(f, job));
+    /* until it commits */
+    rank_commits(f, job, 0, 1, 5, "/data/b");
+    fixture_exit(f, job, 0, 0, 9);
+    fixture_exit(f, job, 1, 0, 15);
+    assert_int_equal(fixture_generation(f, job)->number, 3);
+    assert_string_equal(resume_path(f, job), "/data/b");
+    assert_false(is_from_scratch(f, job));
 }
 
 static void rank_promises(struct core_fixture *f, int64_t job, int rank, int64_t step)
