@@ -51,12 +51,12 @@ start_making() { # niceness, or '' for the usual one; stages...
     ) </dev/null &
     making_pid=$!
     set +m
-    # Opening the pipe waits for the other side, so the priority is low by then. If `build` raised it first, it would stay low.
+    # Opening the pipe waits for the other side, so the priority is low by then. If `build` raised it before renice lowers it, it would stay low.
     exec {making_ends}<"$making_dir/ends"
 }
 
-# Starts to build those of these stages that were asked for, unless they are being built already. They have the lowest priority: they
-# use the processor's time that tests leave while they wait.
+# Builds those of these stages that were asked for in the background, unless a background build is running. It has the lowest priority:
+# it uses the processor's time that tests leave while they wait.
 build_ahead() { # stages...
     local asked=() name
     for name; do

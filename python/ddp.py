@@ -194,11 +194,11 @@ _made_lock = threading.RLock()
 
 
 def _make_once(name, make):
-    """Returns the same object to all threads, and to a signal handler that interrupts the making of it."""
+    """Creates an object once. All threads, and a signal handler that interrupts the creation, get the same one."""
     if name not in _made:
         with _made_lock:
             if name not in _made:
-                _made.setdefault(name, make())  # a signal handler may have made one meanwhile, and used it
+                _made.setdefault(name, make())  # keeps one that a signal handler has made and used meanwhile
     return _made[name]
 
 
@@ -217,7 +217,7 @@ def _find_control():
         fd = int(os.environ["DDP_CONTROL_FD"])
         if _is_control_socket(fd):
             os.set_inheritable(fd, False)
-            return _Control(os.dup(fd))  # one that _make_once drops closes only its own descriptor
+            return _Control(os.dup(fd))  # if _make_once drops this object, it closes only the copy
     except (ValueError, OSError):
         pass
     warnings.warn("ddp: this process has not inherited DDP_CONTROL_FD: commit() and should_stop() work only in the process "
@@ -242,9 +242,9 @@ def _forget_control():
 
 
 def resume_path(default=None):
-    """The path that the last commit of this job named, or None if the job starts from scratch. It is the same on all
-    ranks, and does not change while the process runs. `default` is a snapshot from which a new job continues, too. It is
-    returned if it exists and there is no commit, but not after `ddpctl restart --from-scratch`."""
+    """Returns the path that the last commit of this job named, which is the same on all ranks. If there is no commit, returns
+    `default` if this file exists here, else None. After `ddpctl restart --from-scratch` and until the next commit, returns
+    None. The result does not change while the process runs."""
     path = os.environ.get("DDP_RESUME_PATH")
     if not path:
         own = default is not None and "DDP_FROM_SCRATCH" not in os.environ and os.path.exists(default)

@@ -315,8 +315,8 @@ static enum err_code change_apply(struct store *s, const struct change *c, struc
     return err_set(e, ERR_INTERNAL, "unknown kind of change: %d", (int)c->kind);
 }
 
-/* A failed write leaves the list incomplete in the log. After another failure, such as that of a sync, the whole list may be there:
- * then the next start takes it for committed. */
+/* If a write fails, the log lacks a part of the list, so the list is not committed. After any other failure, for example of a sync,
+ * the log may hold the whole list, and the next start would take it for committed. */
 static enum err_code commit_end(struct store *s, struct err *e)
 {
     if (db_step_done(s->statements[ST_COMMIT], "commit", e) == ERR_OK)

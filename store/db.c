@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 
 enum err_code db_error(sqlite3 *db, int rc, struct err *e, const char *what)
@@ -38,6 +39,9 @@ enum err_code db_make_file(const char *path, struct err *e)
     /* O_EXCL: if the database is open in this process, closing another descriptor of it would drop SQLite's locks. */
     CLEANUP(close_fd) int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 
+    if (fd < 0 && errno == EEXIST &&
+        file_presence(path) == FILE_MISSING) /* a link to a file that is missing, so it is not open */
+        fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0 && errno != EEXIST)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "%s: %s", path, strerror(errno));
     return ERR_OK;

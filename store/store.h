@@ -54,8 +54,8 @@ const uint8_t *store_card_key(const struct store *s);
  * INTERNAL: the list contradicts what is stored; a bug. */
 MUST_CHECK enum err_code store_commit(struct store *s, const struct change *changes, size_t count,
                                       struct err *e);
-/* After a failed store_commit. True: the next start may find the list in the database, because only its mark is missing, or because
- * its sync failed. False: nothing of the list is in the database. */
+/* After a failed store_commit. True: the next start may find the list in the database: the mark could not be written, or COMMIT
+ * failed when the list was in the log. False: nothing of the list is in the database. */
 bool store_in_doubt(const struct store *s);
 
 /* Everything that a coordinator needs to continue: unfinished jobs with all below them, spawns not known

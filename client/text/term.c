@@ -85,8 +85,8 @@ static uint32_t utf8_decode(const char *text, size_t len)
     return code;
 }
 
-/* Characters that do not show but change how the text around them does: C1 controls, of which U+009B begins a sequence
- * as ESC [ does, marks of the direction, and other ends of a line. */
+/* Invisible characters that change how a terminal shows the text around them: C1 controls (U+009B begins an escape sequence,
+ * as ESC [ does), direction marks, and separators of lines and paragraphs. */
 static bool code_is_unsafe(uint32_t code)
 {
     return (code >= 0x80 && code < 0xa0) || code == 0x61c || code == 0x200e || code == 0x200f ||
@@ -100,7 +100,7 @@ void term_puts_safe(struct buf *out, const char *text)
         len = json_char_length(text);
         const bool bad =
             len <= 1 ? !len || (c < 0x20 && c != '\t') || c == 0x7f : code_is_unsafe(utf8_decode(text, len));
-        len += !len; /* each byte of what is not UTF-8 */
+        len += !len; /* invalid UTF-8: one '?' for each byte */
         if (bad)
             buf_putc(out, '?');
         else

@@ -31,8 +31,8 @@ void term_wrap(const struct term *t, struct buf *out, size_t from, size_t indent
  * with `newest` the heading and the last lines. */
 void term_fit(const struct term *t, const struct buf *text, bool newest, struct buf *out);
 
-/* Appends text of unknown origin. Control characters, and so escape sequences, marks that change the direction of the
- * text, separators of lines, and bytes that are not UTF-8 become '?'; tabs are kept. */
+/* Appends text of unknown origin. Replaces control characters (and so escape sequences), direction marks, separators of lines
+ * and invalid UTF-8 by '?'. Keeps tabs. */
 void term_puts_safe(struct buf *out, const char *text);
 void term_printf_safe(struct buf *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -130,7 +130,7 @@ static void top_fetch_log(struct top_fetched *d, struct link *link)
         return;
     for (bool more = true; more;) {
         void *message = NULL;
-        const int64_t wait = clock_left_ms(until); /* read once: a wait below 0 would have no end */
+        const int64_t wait = clock_left_ms(until); /* read once: a wait below 0 means no limit */
         more = wait && rpc_stream_next(stream, wait, &message, &e) == ERR_OK && message;
         if (message)
             top_add_log(d, message);

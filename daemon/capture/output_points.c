@@ -332,7 +332,7 @@ static void line_take(void *ctx, char *text, size_t len)
             break;
         }
         /* Without a bar the order of the records alone gives their steps, so they need not wait, and all are counted.
-         * With a bar those above the limit are left out: its step at the end of the turn is that of the last record. */
+         * With a bar, records above the limit are dropped: the bar's step at the end of the turn is that of the last record. */
         if (o->waiting_count == OUTPUT_WAITING_MOST && !o->bar_total)
             output_points_turn(o);
         if (o->waiting_count < OUTPUT_WAITING_MOST)

@@ -65,7 +65,7 @@ static enum err_code value_take(struct request_cursor *c, struct tcpstore_piece 
     return request_take_piece(c, "a value", TCPSTORE_VALUE_MAX, out, e);
 }
 
-/* Checks a list of keys, or of pairs of a key and a value, from where the last call has stopped. */
+/* Checks a list of keys, or of pairs of a key and a value, beginning where the last call stopped. */
 static enum err_code list_take(struct request_cursor *c, bool pairs, struct tcpstore_parser *p,
                                struct tcpstore_request *r, struct err *e)
 {

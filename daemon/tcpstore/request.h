@@ -73,7 +73,7 @@ struct tcpstore_request {
     struct tcpstore_piece list;     /* their bytes, for tcpstore_list_take */
 };
 
-/* What is known of a connection's bytes. Zeroed it is a new connection. */
+/* The state of the parser of one connection. All zero: a new connection. */
 struct tcpstore_parser {
     enum tcpstore_dialect dialect; /* TCPSTORE_UNKNOWN until the first request is whole */
     size_t want; /* bytes of the next request that must be there before another try makes sense */
@@ -82,9 +82,9 @@ struct tcpstore_parser {
     size_t list_end;
 };
 
-/* Reads the request at the beginning of the bytes. *used is its length, or 0 if its end has not come yet. The next call
- * must then have the same bytes and more: keys of a list that are whole are not read again, since a peer may send a
- * long list in many small segments. INVALID_ARGUMENT: not this protocol, or above a limit. */
+/* Reads the request at the beginning of the bytes. *used is its length, or 0 if its end has not come yet. Then the
+ * next call must pass the same bytes, followed by new ones. It does not read complete keys of a list again, because a
+ * peer may send a long list in many small segments. INVALID_ARGUMENT: not this protocol, or above a limit. */
 MUST_CHECK enum err_code tcpstore_request_parse(struct tcpstore_parser *p, const void *bytes, size_t size,
                                                 struct tcpstore_request *out, size_t *used, struct err *e);
 /* Takes the next piece of a list that tcpstore_request_parse has checked. */

@@ -36,7 +36,7 @@ struct client {
     int64_t
         busy_since; /* since when fewer than MOVED of its unfinished bytes have moved; 0: there are none */
     size_t moved;   /* bytes since then */
-    bool spoken;    /* it has asked for something, and not only greeted: it is in the list of these */
+    bool spoken;    /* it has sent a request that is no greeting, so it is in the list `spoken` */
     bool
         held; /* its request waits for room for the reply, in the server's list of these; nothing is unsent */
     bool dirty; /* in the list of clients to settle */

@@ -20,7 +20,7 @@
  *                   If requests still pass the limit, one of these is closed: a stalled connection, or else the one
  *                   whose request has been unfinished for the longest time
  *   connections     a new one beyond the limit replaces the oldest one that has sent no whole request, or only VALIDATE and
- *                   PING. These also do not keep the server from ending
+ *                   PING. Such connections do not keep the server running
  *   bytes           a connection that breaks the protocol or its limits is closed
  *   time            each connection reads at most READ_TURN bytes before the others have their turn; `linger_ms` ends
  *                   the server whatever its clients do */

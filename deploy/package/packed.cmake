@@ -11,4 +11,4 @@ if(DEFINED ENV{SOURCE_DATE_EPOCH}) # see settings.cmake
   set(time --mtime=@$ENV{SOURCE_DATE_EPOCH})
 endif()
 execute_process(COMMAND tar --sort=name --owner=0 --group=0 --numeric-owner ${time} -C ${above} -cf - ${top}
-                COMMAND gzip -9n OUTPUT_FILE ${CPACK_PACKAGE_FILES} COMMAND_ERROR_IS_FATAL ANY)
+                COMMAND gzip -n OUTPUT_FILE ${CPACK_PACKAGE_FILES} COMMAND_ERROR_IS_FATAL ANY)

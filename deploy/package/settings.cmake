@@ -3,12 +3,12 @@
 # SOURCE_DATE_EPOCH if it is set, so that one build directory always gives the same bytes. If files differ from the commit, the present
 # time (or SOURCE_DATE_EPOCH) is appended, too.
 set(version ${CPACK_PACKAGE_VERSION_MAJOR}.${CPACK_PACKAGE_VERSION_MINOR}.${CPACK_PACKAGE_VERSION_PATCH})
-# The checkout may belong to another account, for example in a container. Its build files have run already, so git may trust it, too.
+# The checkout may belong to another account, for example in a container. CMake has already run its code, so git may trust it, too.
 function(git out)
   execute_process(COMMAND ${CMAKE_COMMAND} -E env TZ=UTC git -c safe.directory=* -C ${CPACK_DDP_SOURCE} ${ARGN}
                   OUTPUT_VARIABLE said ERROR_VARIABLE why RESULT_VARIABLE code OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_STRIP_TRAILING_WHITESPACE)
   if(NOT code EQUAL 0) # with the version of a release, dpkg would not see an upgrade
-    message(FATAL_ERROR "cannot tell which commit ${CPACK_DDP_SOURCE} has: ${why}")
+    message(FATAL_ERROR "cannot determine the commit of ${CPACK_DDP_SOURCE}: ${why}")
   endif()
   set(${out} "${said}" PARENT_SCOPE)
 endfunction()
@@ -17,7 +17,7 @@ if(EXISTS ${CPACK_DDP_SOURCE}/.git)
   git(commit log -1 --date=format-local:%Y%m%d.%H%M%S --format=%cd.%h)
   git(seconds log -1 --format=%ct)
   git(changed status --porcelain --untracked-files=no)
-  if(NOT tag)
+  if(NOT tag OR changed)
     string(APPEND version +${commit})
   endif()
   if(changed) # each package of a changed tree is a later version

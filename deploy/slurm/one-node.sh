@@ -10,9 +10,12 @@
 # One worker for each GPU that Slurm has given to the job, or one worker without GPUs. A program that starts its own processes needs
 # one worker: WORKERS=1 sbatch one-node.sh spawn.py. Where Slurm does not manage the GPUs, WORKERS=gpu uses all GPUs of the node.
 workers=1
-if [[ ${SLURM_GPUS_ON_NODE:-0} != 0 || ${CUDA_VISIBLE_DEVICES:-NoDevFiles} != NoDevFiles ]]; then # NoDevFiles: Slurm's word for none
-    workers=gpu
-fi
+given=${CUDA_VISIBLE_DEVICES:-${SLURM_GPUS_ON_NODE:+any}}
+[[ ${SLURM_GPUS_ON_NODE-} != 0 ]] || given=
+case $given in
+'' | NoDevFiles | -1 | MIG-*) ;; # Slurm sets NoDevFiles if the job has no GPU; ddp uses whole GPUs of NVIDIA
+*) ! nvidia-smi --list-gpus 2>/dev/null | grep -q '^GPU ' || workers=gpu ;;
+esac
 
 [[ ${SLURM_CPUS_PER_TASK-} ]] && export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
 srun ddpctl run --nproc-per-node="${WORKERS:-$workers}" "$@"

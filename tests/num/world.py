@@ -379,8 +379,7 @@ def difference(a, b):
 
 
 def sweep(title, checks, long=()):
-    """Runs functions, prints a line for each, and exits with 1 if any failed: `checks`, with --long those of `long`, or those that the
-    arguments name."""
+    """Runs `checks` (with --long: `long`; with names: those that are named), prints a line for each, and exits with 1 if one failed."""
     failed = 0
     wanted = sys.argv[1:]
     chosen = long if wanted == ["--long"] else [c for c in (*checks, *long) if c.__name__ in wanted] if wanted else checks

@@ -62,7 +62,7 @@ function different_keys(tables) {
   return [...names].filter((name) => name !== "name" && new Set(tables.map((t) => t.get(name))).size > 1).map((name) => [name, tables.map((t) => t.get(name))]);
 }
 
-/* Fractions that are exact in binary only are shown with 12 digits, if the values still differ then. */
+/* Rounds fractions of 12 or more decimals to 12 digits, unless values that differ would then look the same. */
 function short_values(values) {
   const short = values.map((text) => (/^-?\d+\.\d{12,}(e-?\d+)?$/.test(text) ? String(Number(Number(text).toPrecision(12))) : text));
   return new Set(short).size < new Set(values).size ? values : short;

@@ -2,14 +2,14 @@
 
 const ticked = new Set(); // jobs to compare
 
-/* For each place of a worker, GPU by GPU or slot by slot: the number of the job, 0 if that is unknown, or -1 if it is free or its GPU is
- * sick. On drained and lost nodes nothing is free, so there the places of their jobs are counted. */
+/* For each slot, on GPUs if there are some: the number of the job, 0 if that is unknown, or -1 if it is free or its GPU is
+ * sick. On drained and lost nodes nothing is free, so there the ranks of their jobs are counted. */
 function busy_units(node) {
   const gpus = node.gpus.length, per = node.slots_per_gpu || 1, owners = [];
   const well = [...Array(gpus ? gpus * per : node.slots).keys()].map((i) => !gpus || node.gpus[Math.floor(i / per)].healthy);
   for (const number_of of node.jobs) {
     const job = model.jobs.get(number_of);
-    const here = job && job.ranks.length ? job.ranks.filter((r) => r.node === node.name && r.state !== "exited").length
+    const here = job && job.ranks.length ? job.ranks.filter((r) => r.node === node.name && r.state !== "exited" && (!gpus || r.device.startsWith("gpu"))).length
       : job && job.nodes.length ? Math.round(job.world_size / job.nodes.length) : 1;
     for (let i = 0; i < here; i++) owners.push(number_of);
   }
@@ -34,7 +34,7 @@ function draw_nodes() {
   const nodes = [...model.nodes.values()].sort((a, b) => a.name.localeCompare(b.name, "en", {numeric: true}));
   return h("ul", {key: "nodes"}, nodes.map((node) => {
     const fine = node.state === "alive", squares = busy_units(node);
-    const busy = squares.filter((s) => s >= 0).length, unit = !node.gpus.length ? "slots" : node.slots_per_gpu > 1 ? "places on GPUs" : "GPUs";
+    const busy = squares.filter((s) => s >= 0).length, unit = !node.gpus.length ? "slots" : node.slots_per_gpu > 1 ? "slots on GPUs" : "GPUs";
     return h("li", {key: node.name, class: fine ? "node" : "node off", title: plain([node.address, "load " + Math.round(node.load * 100) + " %",
       node.memory_free ? bytes(node.memory_free) + " of " + bytes(node.memory_bytes) + " memory free" : "", node.note].filter(Boolean).join(", "))},
       h("span.name", plain(node.name)), fine ? null : h("span.state", node.state, node.note ? ": " + plain(node.note) : ""),

@@ -48,7 +48,7 @@ function link_state(state, why) {
   draw_soon();
 }
 
-/* A frame that cannot be taken is left out, because it would come again at each connection, before all others. */
+/* Skips a frame that cannot be read or shown. Else the server would send it again, before all others, at each new connection. */
 function take_event(event, take) {
   if (!event.data) return;
   try {

@@ -27,9 +27,9 @@ function put_series(job, list, usage) {
     const order = [...time_ms.keys()].sort((a, b) => time_ms[a] - time_ms[b] || step[a] - step[b]);
     for (const i of order) push_point(s, step[i], time_ms[i], value[i] ?? NaN);
     // Points that came after the server had read these.
-    const newer = live?.get(name + " " + rank), end = s.time.at(-1);
+    const newer = live?.get(name + " " + rank), end = s.time.at(-1), {highest} = s;
     for (let i = 0; newer && i < newer.time.length; i++)
-      if (newer.time[i] > end) push_point(s, newer.step[i], newer.time[i], newer.value[i]);
+      if (newer.time[i] > end || newer.step[i] > highest) push_point(s, newer.step[i], newer.time[i], newer.value[i]);
   }
   for (const [key, s] of live || []) // a metric that the server had no point of yet
     if (s.usage === usage && !store.get(job).has(key)) store.get(job).set(key, s);

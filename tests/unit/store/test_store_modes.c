@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -108,6 +109,16 @@ static void a_file_that_exists_keeps_its_content(void **state)
     assert_int_equal(db_make_file(below, &e), ERR_RESOURCE_EXHAUSTED);
 }
 
+static void the_target_of_a_link_is_made(void **state)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/t.db", (char *)*state);
+    CLEANUP(db_close) sqlite3 *db = NULL;
+    struct err e = {0};
+    assert_int_equal(symlink("target.db", path), 0);
+    assert_int_equal(db_open(&db, path, DB_SYNC_FULL, &e), ERR_OK);
+    check_private(*state, "target.db");
+}
+
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, modes_setup, modes_teardown)
 
 int main(void)
@@ -117,6 +128,7 @@ int main(void)
         TEST(the_metrics_are_private),
         TEST(the_copy_before_a_migration_is_private),
         TEST(a_file_that_exists_keeps_its_content),
+        TEST(the_target_of_a_link_is_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

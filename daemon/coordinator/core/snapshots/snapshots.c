@@ -105,7 +105,7 @@ bool snapshots_from_scratch(const struct core *core, const struct generation *g)
     if (g->job->spec.kind != JOB_COMMAND || g->r.source_path)
         return false;
     for (int depth = 0; of && depth < LINEAGE_DEPTH; depth++) {
-        /* The generation that the user's restart ends was not begun from scratch itself. */
+        /* The restart applies to later generations, not to the one that it ends. */
         if (of->r.scratch_generation && (of != g->job || g->r.number > of->r.scratch_generation))
             return true;
         of = of->r.continues ? core_find_job(core, of->r.continues) : NULL;

@@ -213,7 +213,7 @@ static void the_selection_stays_on_its_row(void **state)
     assert_int_equal(s.selected, 29); /* no job is below: the last one */
 }
 
-/* What a node without places has free, and what was last heard from it, says nothing about what is busy. */
+/* If a node takes no jobs, neither its free slots nor its last report tell what is busy. */
 static void a_node_that_takes_no_jobs_is_not_shown_as_busy(void **state)
 {
     Ddp__V1__ListNodesReply reply;

@@ -60,6 +60,11 @@ void member_compute(const struct member *m, const struct quadratic *u, int step)
 void member_dies_at_gather(int call);
 
 #define LAYOUTS 5
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) /* ten times as slow */
+#define LAYOUT_STEP 2
+#else
+#define LAYOUT_STEP 1
+#endif
 extern const struct ranks quadratic_layouts[LAYOUTS]; /* 1, 2, 3, 3 and 5 ranks */
 #define WIRES 4
 extern const enum wire_type quadratic_wires[WIRES];
