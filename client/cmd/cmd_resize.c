@@ -86,8 +86,8 @@ const struct command cmd_restart = {
         "This does not count as a restart. A job that waits for its snapshots looks for them at once.\n\n"
         "With --from-scratch a train job restarts at step 0. Its present snapshots no longer count; they are\n"
         "moved to DIR/set-aside-gN, where N is the generation that ends. A command that has committed\n"
-        "a snapshot starts without it: ddp sets DDP_FROM_SCRATCH=1 and leaves the files in place. For other\n"
-        "commands the option is refused.",
+        "a snapshot restarts without it: ddp sets DDP_FROM_SCRATCH=1 and leaves the files in place. The\n"
+        "option is refused for commands that have committed nothing.",
     .options = restart_options,
     .size = sizeof(struct restart_options),
     .least = 1,

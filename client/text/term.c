@@ -76,7 +76,7 @@ void term_puts(const struct term *t, struct buf *out, enum style style, const ch
         buf_puts(out, "\033[0m");
 }
 
-/* A valid character of two bytes or more, as its code point. */
+/* The code point of a valid UTF-8 character of two to four bytes. */
 static uint32_t utf8_decode(const char *text, size_t len)
 {
     uint32_t code = (unsigned char)*text & (0x7fu >> len);

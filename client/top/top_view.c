@@ -70,7 +70,7 @@ static void top_put_totals(const struct top_frame *f, const struct top_model *m,
 
 /* ---- nodes */
 
-/* "▂█ x▁": the load of each GPU; x: a sick one; -: the load is unknown. */
+/* One character for each GPU: a bar for its load, 'x' if it is sick, '-' if the load is unknown. */
 static void top_put_gpus(const Ddp__V1__NodeStatus *node, struct buf *out)
 {
     static const char *const blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};

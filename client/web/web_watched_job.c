@@ -49,10 +49,10 @@ static struct watched_series *watched_find_series(struct web_watched_curves *c, 
     return s;
 }
 
-/* Moves the points that were not sent yet to the front of `out`. A job that went back to a snapshot repeats steps at later times, and
- * a rank that moved to a node whose clock is behind takes higher steps at earlier times. So a point is new if its time or its step is
- * higher than what was sent. *lost: more were
- * new than the limit that was asked for. *most: the largest number of new points of a series. */
+/* Moves the points that were not sent yet to the front of `out`. A point is new if its time is later, or its step higher, than
+ * what was sent: after a return to a snapshot, lower steps have later times; after a move of the rank to a node whose clock is
+ * behind, higher steps have earlier times. *lost: there were more new points than the limit that was asked for. *most: the
+ * largest number of new points of a series. */
 static size_t watched_new_points(struct web_watched_curves *c, const Ddp__V1__GetMetricsReply *reply,
                                  size_t limit, Ddp__V1__MetricPoint **out, bool *lost, size_t *most)
 {

@@ -77,7 +77,8 @@ struct tcpstore_request {
 struct tcpstore_parser {
     enum tcpstore_dialect dialect; /* TCPSTORE_UNKNOWN until the first request is whole */
     size_t want; /* bytes of the next request that must be there before another try makes sense */
-    /* The list of an unfinished request: how many of its keys, or pairs, are whole, and where they end in the request. */
+    /* Of the list of an unfinished request: the number of complete keys (or pairs), and their end, counted from the start of the
+     * request. */
     uint64_t list_count;
     size_t list_end;
 };

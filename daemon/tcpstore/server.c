@@ -490,8 +490,8 @@ static void server_release(struct tcpstore_server *s)
     close_fd(&s->options.listener);
 }
 
-/* Clients that never asked for anything do not count: those of the plain dialect open a second connection that they do
- * not use, and a stranger may greet and stay. */
+/* Connections without a request do not count. Clients of the plain dialect open a second connection that they do not use, and
+ * a stranger may send a greeting and stay. */
 static bool server_is_done(const struct tcpstore_server *s)
 {
     return s->leaving && (!s->spoken.count || clock_boot_ms() >= s->leave_at);

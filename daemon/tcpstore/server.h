@@ -19,8 +19,8 @@
  *                   reply waits for that, connections whose unfinished bytes have not moved for `stall_ms` are closed.
  *                   If requests still pass the limit, one of these is closed: a stalled connection, or else the one
  *                   whose request has been unfinished for the longest time
- *   connections     a new one beyond the limit replaces the oldest one that has sent no whole request, or only VALIDATE and
- *                   PING. Such connections do not keep the server running
+ *   connections     beyond the limit, a new one replaces the oldest one whose only requests are VALIDATE and PING, or that has
+ *                   none. Such connections do not keep the server running
  *   bytes           a connection that breaks the protocol or its limits is closed
  *   time            each connection reads at most READ_TURN bytes before the others have their turn; `linger_ms` ends
  *                   the server whatever its clients do */

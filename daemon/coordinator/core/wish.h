@@ -60,7 +60,7 @@ struct core_wish_group {
     char run_id[ID_TEXT + 32];
     int stop_signal;         /* 0: SIGTERM */
     const char *resume_path; /* of a command; NULL: none */
-    bool from_scratch;       /* of a command: it has no resume_path because the user began from scratch */
+    bool from_scratch;       /* of a command: snapshots_from_scratch */
     struct core_wish_spawn *spawns;
     size_t spawn_count;
 };

@@ -124,8 +124,8 @@ static void a_request_may_come_in_parts(void **state)
     assert_int_equal(p.r.list.size, 0);
 }
 
-/* A list that comes in small segments costs no more than one that comes at once: what has been read once could now be
- * anything. */
+/* A list that comes in small segments costs no more than one that comes at once. The test overwrites the keys that the parser
+ * has read, which it would refuse if it read them again. */
 static void the_keys_of_a_list_are_read_once(void **state)
 {
     enum { KEYS = 1000, HEAD = 1 + 8, EACH = 8 + 4 };

@@ -353,7 +353,7 @@ static void clients_that_only_greet_make_room(void **state)
     running_join(&r);
 }
 
-/* The last client that has asked for something ends the server, although a stranger has greeted and stays. */
+/* The server ends when the last real client leaves. A stranger that has only greeted and stays connected does not keep it. */
 static void a_greeting_does_not_keep_the_server(void **state)
 {
     struct running r;

@@ -15,7 +15,7 @@ const struct core_offer *snapshots_choose(struct core *core, struct generation *
 const struct snapshot_record *snapshots_newest(const struct job *job); /* of those that count; NULL: none */
 /* A new generation of a command starts from the newest committed path. */
 void snapshots_give_path(const struct core *core, struct generation *g);
-/* Of a command: it has no path because the user began from scratch, so the program must not use files of its own either. */
+/* True for a command that the user has restarted from scratch, until its next commit. */
 bool snapshots_from_scratch(const struct core *core, const struct generation *g);
 /* The snapshot that the job's next generation should start from: its own newest one, else that of the job
  * that it continues; NULL: none. */

@@ -95,7 +95,7 @@ static void an_environment_with_very_many_variables_is_refused(void **state)
     assert_int_equal(reply->err.code, ERR_INVALID_ARGUMENT);
     assert_string_equal(reply->err.msg,
                         "the environment has 2049 variables, and at most 2048 are allowed: export fewer");
-    /* variables that the job inherits count, too */
+    /* inherited variables count, too */
     char *one[] = {(char *)"B=", NULL};
     reply = submit_as(f, "ana", one, "c", FILE_A, former, false);
     assert_non_null(strstr(reply->err.msg, "2049 variables"));
